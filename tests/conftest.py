@@ -1,0 +1,32 @@
+"""What every test may need: the real games, wherever this machine has them."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SHARED = Path(__file__).resolve().parents[2] / "shared" / "alfworld"
+
+
+@pytest.fixture(scope="session")
+def real_games(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data root with ALFWorld's own games: ALFWORLD_DATA, else unpacked from ../shared, else skip."""
+    if root := os.environ.get("ALFWORLD_DATA"):
+        if not (Path(root) / "json_2.1.1").is_dir():
+            pytest.fail(f"ALFWORLD_DATA={root} holds no json_2.1.1 folder")
+        return Path(root)
+    if not (SHARED / "unpack.py").exists():
+        pytest.skip("no real ALFWorld games: set ALFWORLD_DATA to a data root (see alfworld-download)")
+    root = tmp_path_factory.mktemp("alfworld")
+    subprocess.run([sys.executable, SHARED / "unpack.py", root], check=True, capture_output=True)
+    return root
+
+
+@pytest.fixture(scope="session")
+def recorded_plays() -> Path:
+    """The folder of plays recorded from the official stack, or skip."""
+    if not (SHARED / "traces").is_dir():
+        pytest.skip("no recorded plays of the official stack: ../shared/alfworld/traces is not here")
+    return SHARED / "traces"
