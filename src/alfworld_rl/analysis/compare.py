@@ -1,0 +1,82 @@
+"""Whether results may stand side by side, and what changed from one to the next."""
+
+from collections.abc import Mapping, Sequence
+
+from alfworld_rl.evaluation.results import Results
+from alfworld_rl.evaluation.statistics import PairedComparison, compare_paired
+from alfworld_rl.runs.settings import differences
+
+
+def mismatches(results: Mapping[str, Results]) -> list[str]:
+    """Why these results cannot be compared, a sentence each; empty where they can.
+
+    They must share the base model, the games (and their content, where hashes are known), the prompt protocol
+    and the settings that change a score. What a file does not say is not held against it.
+    """
+    (first_label, first), *others = results.items()
+    problems = []
+    for label, other in others:
+        if other.base_model != first.base_model:
+            problems.append(f"{label} is of base model {other.base_model}, {first_label} of {first.base_model}")
+        problems += _other_games(first_label, first, label, other)
+        if first.protocol and other.protocol and first.protocol != other.protocol:
+            problems.append(f"{label} was played under another prompt protocol than {first_label}")
+        if first.settings and other.settings and (changed := differences(first.settings, other.settings)):
+            problems.append(f"{label} was played with other settings than {first_label}: {', '.join(changed)}")
+    return problems
+
+
+def paired(before: Results, after: Results) -> PairedComparison | None:
+    """Game by game, where both files hold one trajectory of each of the same games; else None."""
+    if not before.won or before.won.keys() != after.won.keys():
+        return None
+    return compare_paired(before.won, after.won)
+
+
+def describe(before_label: str, after_label: str, comparison: PairedComparison) -> str:
+    """One paragraph: the difference, the flipped games and how surprising they are."""
+    gained, lost = len(comparison.gained), len(comparison.lost)
+    verdict = "a significant difference" if comparison.p_value < 0.05 else "not significant at 5%"
+    return (
+        f"{before_label} -> {after_label}: {comparison.difference:+.1%} on the same {comparison.games} games; "
+        f"{gained} won only by {after_label}, {lost} only by {before_label}; "
+        f"McNemar's exact p = {comparison.p_value:.3g} ({verdict})"
+    )
+
+
+def _other_games(first_label: str, first: Results, label: str, other: Results) -> list[str]:
+    if first.trajectories and other.trajectories:
+        missing = sorted(_games(first) - _games(other))
+        extra = sorted(_games(other) - _games(first))
+        if missing or extra:
+            example = (missing or extra)[0]
+            return [
+                f"{label} is of other games than {first_label}: {len(missing)} are missing and {len(extra)} are extra, "
+                f"for example {example}"
+            ]
+    elif (ours := _counts(first)) != (theirs := _counts(other)):
+        return [f"{label} is of other games than {first_label}: {theirs}, not {ours}"]
+    shared = first.game_hashes.keys() & other.game_hashes.keys()
+    changed = sorted(game for game in shared if first.game_hashes[game] != other.game_hashes[game])
+    return [f"{label} was played on changed files of {len(changed)} games, for example {changed[0]}"] if changed else []
+
+
+def _games(results: Results) -> set[tuple[str, str]]:
+    return {(line["evaluation_split"], line["game_id"]) for line in results.trajectories}
+
+
+def _counts(results: Results) -> str:
+    return ", ".join(f"{score.games} {split}" for split, score in sorted(results.scores.items()))
+
+
+def table_rows(results: Mapping[str, Results]) -> tuple[list[str], list[list[str]]]:
+    """Header and rows of the table that `analysis` prints: success by split with its interval, invalid actions."""
+    splits: Sequence[str] = sorted({split for item in results.values() for split in item.scores})
+    rows = []
+    for label, item in results.items():
+        cells = [label]
+        for score in [*(item.scores[split] for split in splits), item.overall]:
+            low, high = score.interval
+            cells.append(f"{score.success_rate:.1%} [{low:.1%}, {high:.1%}]")
+        rows.append([*cells, f"{item.overall.invalid_actions_mean:.2f}"])
+    return ["result", *splits, "all", "invalid actions"], rows

@@ -1,0 +1,77 @@
+"""How sure a success rate is, and whether two of them differ."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import comb, sqrt
+
+#: The 97.5% quantile of the standard normal distribution, for 95% intervals.
+Z95 = 1.959963984540054
+
+
+def wilson_interval(successes: float, trials: float, z: float = Z95) -> tuple[float, float]:
+    """Wilson's score interval of a binomial proportion (1927, doi:10.1080/01621459.1927.10502953).
+
+    Unlike the normal approximation it stays inside [0, 1] and is right near its ends. (0, 1) without trials.
+    """
+    if trials <= 0:
+        return 0.0, 1.0
+    rate = successes / trials
+    centre = rate + z * z / (2 * trials)
+    spread = z * sqrt(rate * (1 - rate) / trials + z * z / (4 * trials * trials))
+    scale = 1 + z * z / trials
+    low = 0.0 if successes <= 0 else (centre - spread) / scale
+    high = 1.0 if successes >= trials else (centre + spread) / scale
+    return low, high
+
+
+def mcnemar_exact(gained: int, lost: int) -> float:
+    """Two-sided p of McNemar's exact test (1947, doi:10.1007/BF02295996).
+
+    `gained` and `lost` are the games that only one of two results won; under the null each of them is a coin flip.
+    """
+    flips = gained + lost
+    if flips == 0:
+        return 1.0
+    tail = sum(comb(flips, k) for k in range(min(gained, lost) + 1))
+    return min(1.0, 2 * tail / 2**flips)
+
+
+def pass_at_k(samples: int, wins: int, k: int) -> float:
+    """Unbiased estimate of the chance that at least one of `k` trajectories wins (arXiv 2107.03374, eq. 1)."""
+    if not 1 <= k <= samples:
+        raise ValueError(f"k must lie between 1 and the {samples} samples, not {k}")
+    return 1.0 - comb(samples - wins, k) / comb(samples, k)
+
+
+@dataclass(frozen=True, slots=True)
+class PairedComparison:
+    """Two results on the same games: which games only one of them won."""
+
+    games: int
+    gained: tuple[str, ...]
+    lost: tuple[str, ...]
+
+    @property
+    def p_value(self) -> float:
+        return mcnemar_exact(len(self.gained), len(self.lost))
+
+    @property
+    def difference(self) -> float:
+        """Success rate after minus success rate before."""
+        return (len(self.gained) - len(self.lost)) / self.games
+
+
+def compare_paired(before: Mapping[str, bool], after: Mapping[str, bool]) -> PairedComparison:
+    """Compare two results game by game; both must hold the same games, each once."""
+    if before.keys() != after.keys() or not before:
+        raise ValueError("a paired comparison needs the same games on both sides")
+    return PairedComparison(
+        games=len(before),
+        gained=tuple(game for game in before if after[game] and not before[game]),
+        lost=tuple(game for game in before if before[game] and not after[game]),
+    )
+
+
+def mean(values: Sequence[float]) -> float:
+    """The mean, 0 where there is nothing to average."""
+    return sum(values) / len(values) if values else 0.0

@@ -1,0 +1,152 @@
+"""The run folder: what a run was asked, what it did, and where it can go on.
+
+    settings.json         the settings it was started with
+    metrics.jsonl         one line an update
+    checkpoints.jsonl     one line for every checkpoint that was reported saved
+    state.json            the last finished update, and the saved one that `--resume` goes back to
+    metrics.redone.jsonl  updates that were finished but not saved when the run died, and were done again
+
+A local run's checkpoints lie in the same folder. Only `state.json` decides: it is replaced in one piece, after
+everything it names is on the disk, so an update either happened or did not.
+"""
+
+import contextlib
+import json
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from alfworld_rl.backends.protocol import Usage
+from alfworld_rl.errors import AlfworldRLError, UsageError
+from alfworld_rl.runs.files import append_line, held, whole_lines, write_whole
+from alfworld_rl.runs.settings import TrainSettings, as_json, from_json, writable
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A saved update: all that the next one depends on."""
+
+    update: int
+    position: int
+    """Games taken from the endless shuffled sequence so far."""
+    state_uri: str
+    sampler_uri: str | None = None
+    usage: Usage = field(default_factory=Usage)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """`state.json`. `update` is the last finished update; `saved` the newest one that can be gone back to."""
+
+    update: int
+    usage: Usage
+    games: str
+    """Hash of the ids of the training games, so that a run never goes on with others."""
+    saved: Saved | None = None
+    resumes: int = 0
+    finished: bool = False
+
+
+class RunFolder:
+    """One run on the disk. Made with `new` or `existing`; hold it with `with folder.in_use(): ...`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.metrics_file = path / "metrics.jsonl"
+        self.checkpoints_file = path / "checkpoints.jsonl"
+        self.state_file = path / "state.json"
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @classmethod
+    def new(cls, runs: Path, settings: TrainSettings) -> "RunFolder":
+        """A folder of its own for a new run: NAME, or NAME-2, NAME-3, ... where that is taken."""
+        if problem := writable(runs):
+            raise UsageError(problem)
+        number = 1
+        while True:
+            path = runs / (settings.run_name if number == 1 else f"{settings.run_name}-{number}")
+            try:
+                path.mkdir()
+                break
+            except FileExistsError:
+                number += 1
+            except OSError as error:
+                raise UsageError(f"{path} cannot be made ({error.strerror or error})") from error
+        folder = cls(path)
+        write_whole(path / "settings.json", json.dumps(as_json(settings), indent=2) + "\n")
+        return folder
+
+    @classmethod
+    def existing(cls, runs: Path, name: str) -> "RunFolder":
+        folder = cls(runs / name)
+        if not (folder.path / "settings.json").is_file():
+            names = sorted(path.parent.name for path in runs.glob("*/settings.json"))
+            known = f"; there are {', '.join(names)}" if names else "; there are no runs yet"
+            raise UsageError(f"there is no run {name} under {runs}{known}")
+        return folder
+
+    @contextlib.contextmanager
+    def in_use(self) -> Iterator[None]:
+        with held(self.path / ".lock", f"run {self.name}"):
+            yield
+
+    def settings(self) -> TrainSettings:
+        return from_json(TrainSettings, _read_object(self.path / "settings.json"))
+
+    def record(self) -> Record | None:
+        """The last record, or None where no update was finished."""
+        if not self.state_file.exists():
+            return None
+        values = _read_object(self.state_file)
+        try:
+            saved = values["saved"]
+            return Record(
+                update=values["update"],
+                usage=Usage(**values["usage"]),
+                games=values["games"],
+                saved=saved and Saved(**{**saved, "usage": Usage(**saved["usage"])}),
+                resumes=values["resumes"],
+                finished=values["finished"],
+            )
+        except (KeyError, TypeError) as error:
+            raise AlfworldRLError(f"{self.state_file} is not a run's record; it lacks or misnames {error}") from None
+
+    def write_record(self, record: Record) -> None:
+        write_whole(self.state_file, json.dumps(asdict(record), indent=2) + "\n")
+
+    def add_metrics(self, metrics: Mapping[str, Any]) -> None:
+        append_line(self.metrics_file, metrics)
+
+    def add_checkpoint(self, update: int, kind: str, uri: str) -> None:
+        """Note a checkpoint before anyone is told of it: what was reported saved is never lost."""
+        append_line(
+            self.checkpoints_file,
+            {"update": update, "kind": kind, "uri": uri, "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())},
+        )
+
+    def go_back_to(self, update: int) -> None:
+        """Let metrics.jsonl end with `update`; later lines, and a torn one, move aside."""
+        lines = whole_lines(self.metrics_file)
+        kept = [line for line in lines if line["update"] <= update]
+        for line in lines:
+            if line["update"] > update:
+                append_line(self.path / "metrics.redone.jsonl", line)
+        write_whole(self.metrics_file, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in kept))
+        if self.checkpoints_file.exists():
+            whole = whole_lines(self.checkpoints_file)
+            write_whole(self.checkpoints_file, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in whole))
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise AlfworldRLError(f"{path} cannot be read ({error})") from error
+    if not isinstance(value, dict):
+        raise AlfworldRLError(f"{path} does not hold a JSON object")
+    return value
