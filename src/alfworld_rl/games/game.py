@@ -1,0 +1,441 @@
+"""A game file of ALFWorld (`game.tw-pddl`), read once into small immutable tables.
+
+A game file is data from strangers. It is read with `json` and a few linear scans: nothing in it is evaluated,
+nothing recurses over it, and what is not exactly ALFWorld's is refused with a `GameFileError`.
+"""
+
+import hashlib
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NoReturn
+
+from alfworld_rl.errors import AlfworldRLError
+
+MAX_FILE_BYTES = 4 * 1024 * 1024
+"""ALFWorld's largest game file has 138 kB."""
+
+
+class GameFileError(AlfworldRLError):
+    """A game file cannot be played; the message names the file and what is wrong with it."""
+
+    def __init__(self, path: Path | str, problem: str) -> None:
+        super().__init__(f"{path}: {problem}")
+        self.path = Path(path)
+        self.problem = problem
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What has to hold at once for the game to be won. Sets of objects and receptacles are bit masks.
+
+    `kind` is the task type. An object of `targets` has to be `state` ("clean", "hot", "cool" or "" for any state)
+    and lie in one of `receptacles`; for `pick_two_obj_and_place` two of them in the same one; for
+    `look_at_obj_in_light` an object of `targets` has to be held at a receptacle that holds a used one of `lamps`.
+    """
+
+    kind: str
+    targets: int
+    state: str = ""
+    receptacles: tuple[int, ...] = ()
+    lamps: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Game:
+    """One game, parsed: immutable, and shared by every `World` that plays it.
+
+    Objects, receptacles and places are numbered in the order of their raw ids, the order of every list that the
+    player reads; a set of objects is an int whose bit i stands for object i.
+    """
+
+    path: Path
+    task: str
+    """The sentence after "Your task is to: "."""
+    task_type: str
+    walkthrough: tuple[str, ...]
+    """Commands that win, as the file gives them; empty where it gives none."""
+    solvable: bool
+
+    objects: tuple[str, ...]
+    """Names as the player reads them, "egg 2"."""
+    receptacles: tuple[str, ...]
+    place_of: tuple[int, ...]
+    """The place of each receptacle."""
+    receptacles_at: tuple[tuple[int, ...], ...]
+    """The receptacles of each place."""
+    start: int
+    """The place where the player begins."""
+    inside: tuple[int, ...]
+    """The objects in each receptacle at the start."""
+    lying: tuple[int, ...]
+    """The objects at each place at the start: a relation of its own, not always that of `inside`."""
+    holds: tuple[int, ...]
+    """The objects that may be moved to each receptacle."""
+    openable: int
+    pickupable: int
+    cleanable: int
+    heatable: int
+    coolable: int
+    sliceable: int
+    toggleable: int
+    knives: int
+    sinks: int
+    microwaves: int
+    fridges: int
+    opened: int
+    clean: int
+    hot: int
+    cool: int
+    sliced: int
+    toggled: int
+    contents: Mapping[int, tuple[int, ...]]
+    """The objects in each object that is a container; they never change."""
+    goal: Goal
+    cache: dict[Any, Any] = field(default_factory=dict)
+    """What worlds of this game have worked out already; lives and dies with the game."""
+
+    def __repr__(self) -> str:
+        return f"Game({str(self.path)!r}, task={self.task!r})"
+
+    @classmethod
+    def load(cls, path: Path | str) -> "Game":
+        """Reads the game file at `path`. Raises GameFileError."""
+        try:
+            with open(path, "rb") as file:
+                data = file.read(MAX_FILE_BYTES + 1)
+        except OSError as error:
+            raise GameFileError(path, f"the game file cannot be read: {error.strerror or error}.") from None
+        return cls.parse(data, path)
+
+    @classmethod
+    def parse(cls, data: bytes | str, path: Path | str) -> "Game":
+        """The game in `data`, the content of a game file; `path` is only remembered. Raises GameFileError."""
+        return _parse(data, Path(path))
+
+
+# --- the file ---------------------------------------------------------------------------------------------------
+
+
+def _parse(data: bytes | str, path: Path) -> Game:
+    def refuse(problem: str) -> NoReturn:
+        raise GameFileError(path, problem) from None
+
+    if len(data) > MAX_FILE_BYTES:
+        refuse(f"the file is larger than {MAX_FILE_BYTES // 2**20} MiB, no game of ALFWorld is.")
+    try:
+        game = json.loads(data)
+    except UnicodeDecodeError:
+        refuse("the file is not UTF-8 text.")
+    except RecursionError:
+        refuse("the JSON is nested too deeply.")
+    except ValueError as error:
+        refuse(f"the file is not complete JSON ({error}); download it again.")
+    if not isinstance(game, dict):
+        refuse("the file holds no JSON object.")
+    for key in ("pddl_domain", "grammar", "pddl_problem", "solvable", "walkthrough"):
+        if key not in game:
+            refuse(f"the key {key!r} is missing.")
+    for key in ("pddl_domain", "grammar", "pddl_problem"):
+        if not isinstance(game[key], str):
+            refuse(f"{key!r} is not a text.")
+    walkthrough = game["walkthrough"] or ()
+    if not isinstance(walkthrough, list | tuple) or not all(isinstance(command, str) for command in walkthrough):
+        refuse("'walkthrough' is not a list of commands.")
+    if problem := _check_domain(game["pddl_domain"]):
+        refuse(problem)
+    task = _task(game["grammar"])
+    if task is None:
+        refuse("the grammar is not ALFWorld's.")
+    try:
+        return Game(
+            path=path,
+            task=task,
+            walkthrough=tuple(walkthrough),
+            solvable=game["solvable"] is True,
+            **_tables(game["pddl_problem"]),
+        )
+    except _Refused as error:
+        refuse(str(error))
+
+
+class _Refused(Exception):
+    """What is wrong with a problem; becomes a GameFileError, which knows the file."""
+
+
+# --- domain and grammar: the same in every game, so known by their fingerprint ------------------------------------
+
+_DOMAIN = "?"
+_GRAMMAR = "?"
+_TASK = "Your task is to: "
+
+
+@lru_cache(maxsize=8)
+def _check_domain(domain: str) -> str:
+    """What is wrong with the domain, or nothing."""
+    return ""
+
+
+def _task(grammar: str) -> str | None:
+    """The task sentence of a grammar that is ALFWorld's but for this sentence; else None."""
+    before, marker, rest = grammar.partition(_TASK)
+    task, quote, after = rest.partition('"')
+    if not (marker and quote):
+        return None
+    return task
+
+
+# --- problem ----------------------------------------------------------------------------------------------------
+
+_PROBLEM = re.compile(
+    r"\s*\(\s*define\s*\(\s*problem\s+[^\s()]+\s*\)\s*\(\s*:domain\s+alfred\s*\)"
+    r"\s*\(\s*:objects\b([^()]*)\)"
+    r"\s*\(\s*:init\b((?:\s*\([^()]*\))*+)\s*\)"
+    r"\s*\(\s*:goal\b(.*)\)\s*\)\s*",
+    re.DOTALL,
+)
+
+_GOAL_SHAPES = {
+    "pick_and_place_simple": "(exists(?r - receptacle)(exists(?o - object)(and(inreceptacle ?o ?r)"
+    "(objecttype ?o OTYPE)(receptacletype ?r RTYPE))))",
+    "pick_clean_then_place_in_recep": "(exists(?r - receptacle)(exists(?o - object)(and(cleanable ?o)"
+    "(objecttype ?o OTYPE)(receptacletype ?r RTYPE)(isclean ?o)(inreceptacle ?o ?r))))",
+    "pick_heat_then_place_in_recep": "(exists(?r - receptacle)(exists(?o - object)(and(heatable ?o)"
+    "(objecttype ?o OTYPE)(receptacletype ?r RTYPE)(ishot ?o)(inreceptacle ?o ?r))))",
+    "pick_cool_then_place_in_recep": "(exists(?r - receptacle)(exists(?o - object)(and(coolable ?o)"
+    "(objecttype ?o OTYPE)(receptacletype ?r RTYPE)(iscool ?o)(inreceptacle ?o ?r))))",
+    "pick_two_obj_and_place": "(exists(?r - receptacle)(exists(?o1 - object)(and(objecttype ?o1 OTYPE)"
+    "(receptacletype ?r RTYPE)(inreceptacle ?o1 ?r)(exists(?o2 - object)(and(not(= ?o1 ?o2))"
+    "(objecttype ?o2 OTYPE)(receptacletype ?r RTYPE)(inreceptacle ?o2 ?r))))))",
+    "look_at_obj_in_light": "(exists(?ot - object ?r - receptacle ?a - agent ?l - location)"
+    "(and(objecttype ?ot LTYPE)(toggleable ?ot)(istoggled ?ot)(receptacleatlocation ?r ?l)(atlocation ?a ?l)"
+    "(inreceptacle ?ot ?r)))(exists(?o - object ?a - agent)(and(objecttype ?o OTYPE)(holds ?a ?o)))",
+}
+
+
+def _goal_pattern(shape: str) -> re.Pattern[str]:
+    pattern = re.escape(f"(and{shape})")
+    for name in ("OTYPE", "RTYPE", "LTYPE"):
+        # The first mention names the type, the others have to name it again.
+        pattern = pattern.replace(name, f"(?P<{name[0].lower()}>[^\\s()]+)", 1).replace(name, f"(?P={name[0].lower()})")
+    return re.compile(pattern)
+
+
+_GOALS = {kind: _goal_pattern(shape) for kind, shape in _GOAL_SHAPES.items()}
+_GOAL_STATE = {
+    "pick_clean_then_place_in_recep": ("cleanable", "clean"),
+    "pick_heat_then_place_in_recep": ("heatable", "hot"),
+    "pick_cool_then_place_in_recep": ("coolable", "cool"),
+}
+
+_SIGNATURES = {
+    "atlocation": ("agent", "location"),
+    "receptacleatlocation": ("receptacle", "location"),
+    "objectatlocation": ("object", "location"),
+    "openable": ("receptacle",),
+    "opened": ("receptacle",),
+    "inreceptacle": ("object", "receptacle"),
+    "isreceptacleobject": ("object",),
+    "inreceptacleobject": ("object", "object"),
+    "receptacletype": ("receptacle", "rtype"),
+    "cancontain": ("rtype", "otype"),
+    "objecttype": ("object", "otype"),
+    "isclean": ("object",),
+    "cleanable": ("object",),
+    "ishot": ("object",),
+    "heatable": ("object",),
+    "iscool": ("object",),
+    "coolable": ("object",),
+    "pickupable": ("object",),
+    "toggleable": ("object",),
+    "istoggled": ("object",),
+    "sliceable": ("object",),
+    "issliced": ("object",),
+}
+
+
+def _tables(problem: str) -> dict[str, Any]:
+    """Everything that a game knows about its house and goal."""
+    if not problem.isascii():
+        raise _Refused("the problem holds characters that PDDL does not know.")
+    if ";" in problem:
+        problem = re.sub(r";[^\n]*", "", problem)
+    parts = _PROBLEM.fullmatch(problem.lower())
+    if not parts:
+        raise _Refused("the problem is not the PDDL of an ALFWorld game (domain, objects, facts, goal).")
+    kinds = _kinds(parts[1])
+    facts = _facts(parts[2], kinds)
+
+    mentioned = {word for rows in facts.values() for row in rows for word in row}
+    objects = sorted(word for word in mentioned if kinds[word] == "object")
+    receptacles = sorted(word for word in mentioned if kinds[word] == "receptacle")
+    places = sorted(word for word in mentioned if kinds[word] == "location")
+    names = _names(objects + receptacles)
+    object_of = {word: i for i, word in enumerate(objects)}
+    receptacle_of = {word: i for i, word in enumerate(receptacles)}
+    place_of = {word: i for i, word in enumerate(places)}
+
+    def objects_that(predicate: str) -> int:
+        return _mask(object_of[row[0]] for row in facts[predicate])
+
+    def receptacles_that(predicate: str) -> int:
+        return _mask(receptacle_of[row[0]] for row in facts[predicate])
+
+    if len(facts["atlocation"]) != 1:
+        raise _Refused("the player does not begin at exactly one place.")
+    [(_, start)] = facts["atlocation"]
+
+    where = dict(facts["receptacleatlocation"])
+    sort = dict(facts["receptacletype"])
+    if len(where) < len(facts["receptacleatlocation"]) or len(sort) < len(facts["receptacletype"]):
+        raise _Refused("a receptacle has more than one place or type.")
+    if missing := [word for word in receptacles if word not in where or word not in sort]:
+        raise _Refused(f"the receptacle {missing[0]} has no place or no type.")
+
+    of_type: defaultdict[str, int] = defaultdict(int)
+    for word, otype in facts["objecttype"]:
+        of_type[otype] |= 1 << object_of[word]
+    holds: defaultdict[str, int] = defaultdict(int)
+    for rtype, otype in facts["cancontain"]:
+        holds[rtype] |= of_type[otype]
+    inside = [0] * len(receptacles)
+    for word, receptacle in facts["inreceptacle"]:
+        inside[receptacle_of[receptacle]] |= 1 << object_of[word]
+    lying = [0] * len(places)
+    for word, place in facts["objectatlocation"]:
+        lying[place_of[place]] |= 1 << object_of[word]
+    receptacles_at: list[list[int]] = [[] for _ in places]
+    for word in receptacles:
+        receptacles_at[place_of[where[word]]].append(receptacle_of[word])
+    contents: dict[int, list[int]] = {object_of[word]: [] for (word,) in facts["isreceptacleobject"]}
+    for inner, outer in sorted(facts["inreceptacleobject"]):
+        if inner != outer:
+            contents.get(object_of[outer], []).append(object_of[inner])
+
+    def receptacles_of(*rtypes: str) -> int:
+        return _mask(i for i, word in enumerate(receptacles) if sort[word] in rtypes)
+
+    kind, found = _goal(parts[3], kinds)
+    ability, state = _GOAL_STATE.get(kind, ("", ""))
+    targets = of_type[found["o"]] & (objects_that(ability) if ability else -1)
+    lamps = of_type[found.get("l", "")] & objects_that("toggleable")
+    accepting = tuple(i for i, word in enumerate(receptacles) if sort[word] == found.get("r"))
+    return {
+        "task_type": kind,
+        "objects": tuple(names[word] for word in objects),
+        "receptacles": tuple(names[word] for word in receptacles),
+        "place_of": tuple(place_of[where[word]] for word in receptacles),
+        "receptacles_at": tuple(map(tuple, receptacles_at)),
+        "start": place_of[start],
+        "inside": tuple(inside),
+        "lying": tuple(lying),
+        "holds": tuple(holds[sort[word]] for word in receptacles),
+        "openable": receptacles_that("openable"),
+        "pickupable": objects_that("pickupable"),
+        "cleanable": objects_that("cleanable"),
+        "heatable": objects_that("heatable"),
+        "coolable": objects_that("coolable"),
+        "sliceable": objects_that("sliceable"),
+        "toggleable": objects_that("toggleable"),
+        "knives": of_type["knifetype"] | of_type["butterknifetype"],
+        "sinks": receptacles_of("sinktype", "sinkbasintype"),
+        "microwaves": receptacles_of("microwavetype"),
+        "fridges": receptacles_of("fridgetype"),
+        "opened": receptacles_that("opened"),
+        "clean": objects_that("isclean"),
+        "hot": objects_that("ishot"),
+        "cool": objects_that("iscool"),
+        "sliced": objects_that("issliced"),
+        "toggled": objects_that("istoggled"),
+        "contents": {outer: tuple(inner) for outer, inner in contents.items()},
+        "goal": Goal(kind, targets, state, accepting, lamps),
+    }
+
+
+def _mask(numbers: Iterable[int]) -> int:
+    mask = 0
+    for number in numbers:
+        mask |= 1 << number
+    return mask
+
+
+def _kinds(declared: str) -> dict[str, str]:
+    """The kind (object, receptacle, location, ...) of every declared id."""
+    kinds: dict[str, str] = {}
+    *groups, rest = re.split(r"(?:^|\s)-\s+(\S+)", declared)
+    for ids, kind in zip(groups[::2], groups[1::2], strict=True):
+        for word in ids.split():
+            if word in kinds:
+                raise _Refused(f"{word} is declared twice.")
+            kinds[word] = kind
+    if rest.strip():
+        raise _Refused(f"{rest.split()[0]} is declared without a type.")
+    return kinds
+
+
+def _facts(text: str, kinds: Mapping[str, str]) -> defaultdict[str, set[tuple[str, ...]]]:
+    """The facts that hold at the start by predicate, each once: files repeat them."""
+    facts: defaultdict[str, set[tuple[str, ...]]] = defaultdict(set)
+    for chunk in set(text.split(")")):
+        predicate, *row = chunk.replace("(", " ").split() or ("",)
+        if not predicate:
+            continue
+        if (signature := _SIGNATURES.get(predicate)) is None:
+            raise _Refused(f"the fact {predicate} is not one of ALFWorld's.")
+        if tuple(map(kinds.get, row)) != signature:
+            unknown = [word for word in row if word not in kinds]
+            raise _Refused(
+                f"the fact {predicate} names the unknown {unknown[0]}."
+                if unknown
+                else f"the fact ({predicate} {' '.join(row)}) does not fit together."
+            )
+        facts[predicate].add(tuple(row))
+    return facts
+
+
+def _goal(text: str, kinds: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+    """The task type and the types that the goal speaks of: o(bject), r(eceptacle), l(amp)."""
+    goal = re.sub(r"\s*([()])\s*", r"\1", " ".join(text.split()))
+    for kind, pattern in _GOALS.items():
+        if match := pattern.fullmatch(goal):
+            found = match.groupdict()
+            for name, word in found.items():
+                if kinds.get(word) != ("rtype" if name == "r" else "otype"):
+                    raise _Refused(f"the goal names the unknown type {word}.")
+            return kind, found
+    raise _Refused("the goal is not that of one of the six tasks.")
+
+
+def _names(ids: list[str]) -> dict[str, str]:
+    """The names that the player reads: within the ids of one base the first gets the highest number."""
+    bases = {}
+    for word in sorted(ids):
+        base, separator, _ = word.partition("_bar_")
+        bases[word] = (base + "basin" if "basin" in word else base) if separator else None
+    left = Counter(bases.values())
+    names = {}
+    for word, base in bases.items():
+        if base is None:
+            text = word
+            for code, sign in (("_minus_", "-"), ("_plus_", "+"), ("_dot_", "."), ("_comma_", ",")):
+                text = text.replace(code, sign)
+            names[word] = text + " "  # no number follows, the space stays
+        else:
+            text = base
+            for code, sign in (("_minus_", "-"), ("_plus_", "+"), ("_dot_", "."), ("_comma_", ",")):
+                text = text.replace(code, sign)
+            names[word] = f"{text} {left[base]}"
+            left[base] -= 1
+    return names
+
+
+def bits(mask: int) -> Iterator[int]:
+    """The numbers in a set, lowest first."""
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low
