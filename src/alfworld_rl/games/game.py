@@ -146,8 +146,9 @@ def _parse(data: bytes | str, path: Path) -> Game:
     walkthrough = game["walkthrough"] or ()
     if not isinstance(walkthrough, list | tuple) or not all(isinstance(command, str) for command in walkthrough):
         refuse("'walkthrough' is not a list of commands.")
-    if problem := _check_domain(game["pddl_domain"]):
-        refuse(problem)
+    sinks = _sinks(game["pddl_domain"])
+    if sinks is None:
+        refuse("the PDDL domain is not ALFWorld's.")
     task = _task(game["grammar"])
     if task is None:
         refuse("the grammar is not ALFWorld's.")
@@ -157,7 +158,7 @@ def _parse(data: bytes | str, path: Path) -> Game:
             task=task,
             walkthrough=tuple(walkthrough),
             solvable=game["solvable"] is True,
-            **_tables(game["pddl_problem"]),
+            **_tables(game["pddl_problem"], sinks),
         )
     except _Refused as error:
         refuse(str(error))
@@ -167,26 +168,112 @@ class _Refused(Exception):
     """What is wrong with a problem; becomes a GameFileError, which knows the file."""
 
 
-# --- domain and grammar: the same in every game, so known by their fingerprint ------------------------------------
+# --- domain and grammar: the same in every game, so known by their fingerprints ------------------------------------
+# What counts is what the official stack makes of them: comments, spacing, the order of actions and rules that no
+# action of the domain reaches are free, so that games of other makers with ALFWorld's rules are welcome.
 
-_DOMAIN = "?"
-_GRAMMAR = "?"
+_SINKS_BY_DOMAIN = {
+    # The domain in the dataset's files, and that of alfworld 0.4.2's own generator.
+    "5fe3a14633e48bb3b62daedfd9665c1fe1801b9f8cff99707fce169ad9ff871f": ("sinktype", "sinkbasintype"),
+    "793ddbe2231f92cf25ccaef8774a3d54d4bd57c3f6872dce93e8e17f7dd3bd91": ("sinkbasintype",),
+}
+_GRAMMARS = {
+    # The same two; they differ in how the help text is written down.
+    "d4c4a2a71c93c18c36c7cdc0aeaee108a42103c380541624295542c1f8c3baca",
+    "0ae7d15878cb90c02dec11c17d8dd2df64193b624ba9c6638e80e0b2e9472c85",
+}
 _TASK = "Your task is to: "
+_SENTENCE = re.compile(r"[A-Za-z0-9 ,.'!?()/-]+")
+_ACTION = re.compile(
+    r'\s*action\s+([\w/-]+)\s*\{\s*template\s*::\s*"([^"]*)"\s*;\s*feedback\s*::\s*"([^"]*)"\s*;'
+    r'(?:\s*grammar\s*::\s*"""([^"]*(?:"{1,2}[^"]+)*+)"""\s*;)?\s*\}'
+)
+_RULES = re.compile(r'\s*grammar\s*::\s*"""([^"]*(?:"{1,2}[^"]+)*+)"""\s*;')
+_REACHED_BY_LISTS = ("list_empty", "list_separator", "list_last_separator")
 
 
-@lru_cache(maxsize=8)
-def _check_domain(domain: str) -> str:
-    """What is wrong with the domain, or nothing."""
-    return ""
+@lru_cache(maxsize=4)
+def _sinks(domain: str) -> tuple[str, ...] | None:
+    """The types of receptacles that clean, if a domain has exactly ALFWorld's types and actions; else None."""
+    words = re.sub(r";[^\n]*", "", domain).lower().replace("(", " ( ").replace(")", " ) ").replace("?", " ?").split()
+    forms, depth, begin = [], 0, 0
+    for i, word in enumerate(words):
+        if word == "(":
+            depth += 1
+            if depth == 2:
+                begin = i
+        elif word == ")":
+            depth -= 1
+            if depth == 1:
+                forms.append(" ".join(words[begin : i + 1]))
+            if depth <= 0 and i + 1 < len(words):
+                return None
+    if depth or words[:2] != ["(", "define"] or not forms or forms[0] != "( domain alfred )":
+        return None
+    kept = [form for form in forms[1:] if not form.startswith(("( :requirements ", "( :predicates ", "( :functions "))]
+    return _SINKS_BY_DOMAIN.get(_fingerprint(sorted(kept)))
 
 
 def _task(grammar: str) -> str | None:
     """The task sentence of a grammar that is ALFWorld's but for this sentence; else None."""
     before, marker, rest = grammar.partition(_TASK)
     task, quote, after = rest.partition('"')
-    if not (marker and quote):
-        return None
-    return task
+    if marker and quote and _SENTENCE.fullmatch(task) and _is_grammar(before, after):
+        return task
+    return None
+
+
+@lru_cache(maxsize=4)
+def _is_grammar(before: str, after: str) -> bool:
+    """Whether a grammar, given without its task sentence, says what ALFWorld's says for the actions of the domain."""
+    text = f'{before}{_TASK}"{after}'
+    actions: dict[str, tuple[str, str]] = {}
+    rules: dict[str, Any] = {}
+    position = 0
+    try:
+        while text[position:].strip():
+            if match := _RULES.match(text, position):
+                rules |= json.loads(match[1])
+            elif match := _ACTION.match(text, position):
+                actions[match[1].lower()] = (match[2], match[3])
+                rules |= json.loads(match[4] or "{}")
+            else:
+                return False
+            position = match.end()
+    except (ValueError, TypeError, RecursionError):
+        return False
+    said = {name: actions.get(name) for name in _ACTIONS}
+    reached: dict[str, Any] = {}
+    ahead = ["intro", *_REACHED_BY_LISTS, *re.findall("#([^#]+)#", json.dumps(said))]
+    while ahead:
+        name = ahead.pop()
+        if name not in reached:
+            reached[name] = rules.get(name)
+            ahead += re.findall("#([^#]+)#", json.dumps(reached[name]))
+    return _fingerprint([said, reached]) in _GRAMMARS
+
+
+_ACTIONS = (
+    "cleanobject",
+    "closeobject",
+    "coolobject",
+    "examineobject",
+    "examinereceptacle",
+    "gotolocation",
+    "heatobject",
+    "help",
+    "inventory",
+    "look",
+    "openobject",
+    "pickupobject",
+    "putobject",
+    "sliceobject",
+    "toggleobject",
+)
+
+
+def _fingerprint(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 # --- problem ----------------------------------------------------------------------------------------------------
@@ -258,7 +345,7 @@ _SIGNATURES = {
 }
 
 
-def _tables(problem: str) -> dict[str, Any]:
+def _tables(problem: str, sinks: tuple[str, ...]) -> dict[str, Any]:
     """Everything that a game knows about its house and goal."""
     if not problem.isascii():
         raise _Refused("the problem holds characters that PDDL does not know.")
@@ -285,12 +372,12 @@ def _tables(problem: str) -> dict[str, Any]:
     def receptacles_that(predicate: str) -> int:
         return _mask(receptacle_of[row[0]] for row in facts[predicate])
 
-    if len(facts["atlocation"]) != 1:
+    starts = [row[1] for row in facts["atlocation"]]
+    if len(starts) != 1:
         raise _Refused("the player does not begin at exactly one place.")
-    [(_, start)] = facts["atlocation"]
 
-    where = dict(facts["receptacleatlocation"])
-    sort = dict(facts["receptacletype"])
+    where = {row[0]: row[1] for row in facts["receptacleatlocation"]}
+    sort = {row[0]: row[1] for row in facts["receptacletype"]}
     if len(where) < len(facts["receptacleatlocation"]) or len(sort) < len(facts["receptacletype"]):
         raise _Refused("a receptacle has more than one place or type.")
     if missing := [word for word in receptacles if word not in where or word not in sort]:
@@ -330,7 +417,7 @@ def _tables(problem: str) -> dict[str, Any]:
         "receptacles": tuple(names[word] for word in receptacles),
         "place_of": tuple(place_of[where[word]] for word in receptacles),
         "receptacles_at": tuple(map(tuple, receptacles_at)),
-        "start": place_of[start],
+        "start": place_of[starts[0]],
         "inside": tuple(inside),
         "lying": tuple(lying),
         "holds": tuple(holds[sort[word]] for word in receptacles),
@@ -342,7 +429,7 @@ def _tables(problem: str) -> dict[str, Any]:
         "sliceable": objects_that("sliceable"),
         "toggleable": objects_that("toggleable"),
         "knives": of_type["knifetype"] | of_type["butterknifetype"],
-        "sinks": receptacles_of("sinktype", "sinkbasintype"),
+        "sinks": receptacles_of(*sinks),
         "microwaves": receptacles_of("microwavetype"),
         "fridges": receptacles_of("fridgetype"),
         "opened": receptacles_that("opened"),
@@ -412,7 +499,7 @@ def _goal(text: str, kinds: Mapping[str, str]) -> tuple[str, dict[str, str]]:
 
 def _names(ids: list[str]) -> dict[str, str]:
     """The names that the player reads: within the ids of one base the first gets the highest number."""
-    bases = {}
+    bases: dict[str, str | None] = {}
     for word in sorted(ids):
         base, separator, _ = word.partition("_bar_")
         bases[word] = (base + "basin" if "basin" in word else base) if separator else None
