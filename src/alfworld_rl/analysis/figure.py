@@ -26,7 +26,7 @@ def draw(results: Mapping[str, Results], path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    style = {
+    style: dict[Any, Any] = {
         "font.family": "DejaVu Sans",
         "font.size": 10,
         "text.color": INK,
@@ -115,8 +115,10 @@ def _percent_axis(axes: "Axes", tops: Sequence[float]) -> None:
     from matplotlib.ticker import PercentFormatter
 
     # From zero, so that lengths compare; room above for the labels and the legend.
-    axes.set_ylim(0, min(max(max(tops) * 1.2, 0.1), 1.15))
-    axes.set_yticks([tick for tick in axes.get_yticks() if 0 <= tick <= 1])
+    limit = min(max(max(tops) * 1.2, 0.1), 1.15)
+    axes.set_ylim(0, limit)
+    axes.set_yticks([tick for tick in axes.get_yticks() if 0 <= tick <= min(limit, 1)])
+    axes.set_ylim(0, limit)
     axes.yaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=0))
     axes.grid(axis="y", color=GRID)
     axes.tick_params(axis="y", length=0)

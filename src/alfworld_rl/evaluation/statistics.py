@@ -33,7 +33,7 @@ def mcnemar_exact(gained: int, lost: int) -> float:
     if flips == 0:
         return 1.0
     tail = sum(comb(flips, k) for k in range(min(gained, lost) + 1))
-    return min(1.0, 2 * tail / 2**flips)
+    return min(1.0, float(2 * tail / 2**flips))
 
 
 def pass_at_k(samples: int, wins: int, k: int) -> float:

@@ -6,6 +6,7 @@ who mistyped three flags learns of all three at once.
 """
 
 import argparse
+import inspect
 import math
 import types
 import typing
@@ -51,22 +52,30 @@ def flag(default: Any, help: str, **constraints: Any) -> Any:
 
 
 def add_flags(parser: argparse.ArgumentParser, settings: type) -> None:
-    """Give `parser` one flag for every field of the dataclass `settings`."""
+    """Give `parser` one flag for every field of the dataclass `settings`, grouped by the class it comes from."""
     hints = typing.get_type_hints(settings)
-    for item in _flagged(settings):
-        spec, kind = _spec(item), hints[item.name]
-        options: dict[str, Any] = {"dest": item.name, "default": argparse.SUPPRESS, "help": spec.help}
-        shown = _shown(item.default)
-        if shown:
-            options["help"] += f" (default: {shown})".replace("%", "%%")
-        if _element(kind) is bool:
-            parser.add_argument(option(item.name), action=argparse.BooleanOptionalAction, **options)
-            continue
-        choices = typing.get_args(_element(kind)) if typing.get_origin(_element(kind)) is Literal else ()
-        options["metavar"] = spec.metavar or ("{" + ",".join(map(str, choices)) + "}" if choices else _metavar(kind))
-        if typing.get_origin(kind) is tuple:
-            options["nargs"] = "+"
-        parser.add_argument(option(item.name), **options)
+    parser.usage = "%(prog)s [flags]"
+    for owner in settings.__mro__:
+        own = [item for item in _flagged(settings) if item.name in inspect.get_annotations(owner)]
+        group = parser.add_argument_group(description=(owner.__doc__ or "").partition("\n")[0]) if own else parser
+        for item in own:
+            _add_flag(group, item, hints[item.name])
+
+
+def _add_flag(group: Any, item: Field[Any], kind: Any) -> None:
+    spec, element = _spec(item), _element(kind)
+    help = spec.help + (f" (default: {_shown(item.default)})" if _shown(item.default) else "")
+    options: dict[str, Any] = {"dest": item.name, "default": argparse.SUPPRESS, "help": help.replace("%", "%%")}
+    if element is bool:
+        # What is off unless asked for needs no way to be turned off.
+        action = "store_true" if item.default is False else argparse.BooleanOptionalAction
+        group.add_argument(option(item.name), action=action, **options)
+        return
+    choices = typing.get_args(element) if typing.get_origin(element) is Literal else ()
+    options["metavar"] = spec.metavar or ("{" + ",".join(map(str, choices)) + "}" if choices else _metavar(kind))
+    if typing.get_origin(kind) is tuple:
+        options["nargs"] = "+"
+    group.add_argument(option(item.name), **options)
 
 
 def read_flags[S](settings: type[S], given: Mapping[str, Any]) -> S:
@@ -128,7 +137,9 @@ def _metavar(kind: Any) -> str:
 
 
 def _shown(default: Any) -> str:
-    return "" if default is None or default == () or default is MISSING else str(default)
+    if default is True:
+        return "on"
+    return "" if default is None or default is False or default == () or default is MISSING else str(default)
 
 
 def _read(text: Any, kind: Any) -> Any:

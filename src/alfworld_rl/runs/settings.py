@@ -1,16 +1,20 @@
 """What each command can be asked for. The flags, their defaults, their help and their limits all come from here."""
 
+# ruff: noqa: RUF009  (flag() is dataclasses.field() with checks)
+
 import json
 import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
-from alfworld_rl.backends.protocol import AdamParams, Loss
 from alfworld_rl.errors import UsageError
 from alfworld_rl.runs.flags import flag, option, read_flags
+
+if TYPE_CHECKING:
+    from alfworld_rl.backends.protocol import AdamParams, Loss
 
 BackendName = Literal["trio", "local", "tinker"]
 AdvantageName = Literal["mean", "standardized", "leave-one-out", "gigpo"]
@@ -53,6 +57,8 @@ def _labelled(text: str) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class CommandSettings:
+    """What every command knows."""
+
     debug: bool = flag(False, "show the traceback of an error")
 
 
@@ -63,10 +69,10 @@ class ModelSettings:
     backend: BackendName = flag("trio", "where the model lives")
     base_model: str | None = flag(
         None,
-        f"the model to start from (default: {DOCUMENT_MODEL}; with --backend local: {BUILT_IN_MODEL}, which is built in)",
+        f"the model to start from (default: {DOCUMENT_MODEL}; with --backend local the built-in {BUILT_IN_MODEL})",
         check=_not_empty,
     )
-    micro_batch_tokens: int = flag(16384, "local backend: tokens that go through the model at once", low=1)
+    micro_batch_tokens: int = flag(8192, "local backend: tokens that go through the model at once", low=1)
 
     @property
     def model(self) -> str:
@@ -120,7 +126,7 @@ class EpisodeSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainSettings(CommandSettings, EpisodeSettings, ModelSettings):
-    """`train`: reinforcement learning. The defaults are those of the document's formal run."""
+    """Reinforcement learning. The defaults are those of the document's formal run."""
 
     train_split: Literal["train", "valid_seen", "valid_unseen"] = flag("train", "split whose games are trained on")
     max_train_games: int | None = flag(None, "train on this many games, drawn by --seed (default: all)", low=1)
@@ -148,7 +154,9 @@ class TrainSettings(CommandSettings, EpisodeSettings, ModelSettings):
     seed: int = flag(42, "seed of the order of games, of sampling and of new weights", low=0, high=2**31 - 1)
     run_name: str = flag("alfworld-agent-rl", "name of the run folder under 08-alfworld/runs", check=_run_name)
     init_from: str | None = flag(None, "start from the weights of this checkpoint URI", metavar="URI", check=_not_empty)
-    resume: str | None = flag(None, "go on with this run (a name under 08-alfworld/runs)", metavar="RUN", check=_run_name)
+    resume: str | None = flag(
+        None, "go on with this run (a name under 08-alfworld/runs)", metavar="RUN", check=_run_name
+    )
     prices: Path | None = flag(None, "price file (default: the estimate shipped with the package)")
     max_cost: float | None = flag(None, "end the run, everything saved, before it costs more than this", above=0)
     dry_run: bool = flag(False, "print what the run would use and cost, and stop")
@@ -156,7 +164,9 @@ class TrainSettings(CommandSettings, EpisodeSettings, ModelSettings):
     swanlab_mode: SwanLabMode = flag("online", "where SwanLab keeps the metrics")
 
     @property
-    def adam(self) -> AdamParams:
+    def adam(self) -> "AdamParams":
+        from alfworld_rl.backends.protocol import AdamParams
+
         return AdamParams(
             learning_rate=self.learning_rate,
             beta1=self.beta1,
@@ -166,7 +176,9 @@ class TrainSettings(CommandSettings, EpisodeSettings, ModelSettings):
         )
 
     @property
-    def loss_function(self) -> Loss:
+    def loss_function(self) -> "Loss":
+        from alfworld_rl.backends.protocol import Loss
+
         return Loss(self.loss, self.ppo_clip_low, self.ppo_clip_high)
 
     def conflicts(self) -> list[str]:
@@ -182,7 +194,7 @@ class TrainSettings(CommandSettings, EpisodeSettings, ModelSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class EvalSettings(CommandSettings, EpisodeSettings, ModelSettings):
-    """`eval`: how often a model wins games it was not trained on."""
+    """Evaluation: how often a model wins games it was not trained on."""
 
     temperature: float = flag(0.01, "sampling temperature", low=0)
     model_path: str | None = flag(None, "sampler weights to evaluate (default: the base model)", metavar="URI")
@@ -223,7 +235,7 @@ DEFAULT_RESULTS = ("base-qwen35-4b-eval", "checkpoint-40steps", "checkpoint-80st
 
 @dataclass(frozen=True, kw_only=True)
 class AnalysisSettings(CommandSettings):
-    """`analysis`: the figure, and paired comparisons in words."""
+    """The figure, and paired comparisons in words."""
 
     results: tuple[str, ...] = flag(
         (),
@@ -259,7 +271,7 @@ class AnalysisSettings(CommandSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class QuickstartSettings(CommandSettings):
-    """`quickstart`: the whole line on this computer, with no account and no download."""
+    """The whole line on this computer, with no account and no download."""
 
     short: bool = flag(False, "a few games and one update: does everything work here?")
     seed: int = flag(42, "seed of everything", low=0, high=2**31 - 1)
@@ -267,7 +279,7 @@ class QuickstartSettings(CommandSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class DoctorSettings(CommandSettings):
-    """`doctor`: what works on this computer now."""
+    """What works on this computer now."""
 
     data_root: Path | None = flag(None, "folder that holds json_2.1.1 (default: 08-alfworld/datasets/alfworld)")
 
@@ -287,7 +299,11 @@ def from_json[S](settings: type[S], values: Mapping[str, Any]) -> S:
     """The inverse of `as_json`; unknown names are an older or newer program's and are left out."""
     known = {item.name for item in fields(settings)}  # type: ignore[arg-type]
     given = {
-        name: value if isinstance(value, bool) else [str(part) for part in value] if isinstance(value, list) else str(value)
+        name: value
+        if isinstance(value, bool)
+        else [str(part) for part in value]
+        if isinstance(value, list)
+        else str(value)
         for name, value in values.items()
         if name in known and value is not None
     }
@@ -296,8 +312,10 @@ def from_json[S](settings: type[S], values: Mapping[str, Any]) -> S:
 
 #: What may change when a run goes on: how long it lasts and what is printed or paid, never what is learned.
 CHANGEABLE_ON_RESUME = frozenset(
-    ["resume", "max_steps", "save_every", "micro_batch_tokens", "prices", "max_cost", "dry_run", "debug", "data_root"]
-    + ["swanlab_project", "swanlab_mode"]
+    {
+        *("resume", "max_steps", "save_every", "data_root", "micro_batch_tokens", "prices", "max_cost", "dry_run"),
+        *("swanlab_project", "swanlab_mode", "debug"),
+    }
 )
 
 
@@ -334,6 +352,3 @@ def writable(folder: Path) -> str | None:
     if not os.access(folder, os.W_OK | os.X_OK):
         return f"{folder} cannot be written to; change its permissions or choose another"
     return None
-
-
-BACKENDS: tuple[str, ...] = get_args(BackendName)

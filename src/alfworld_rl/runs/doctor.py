@@ -1,0 +1,90 @@
+"""`doctor`: what works on this computer now, and what to do about the rest."""
+
+import os
+import platform
+import shutil
+from importlib.util import find_spec
+from pathlib import Path
+
+from alfworld_rl.errors import UsageError
+from alfworld_rl.runs.settings import DoctorSettings, home, writable
+from alfworld_rl.runs.tracking import swanlab_login
+
+EXTRAS = {
+    "local": ("torch", "transformers", "peft", "safetensors"),
+    "alfworld": ("alfworld", "textworld"),
+    "gym": ("gymnasium", "yaml"),
+}
+
+
+def doctor(settings: DoctorSettings) -> None:
+    """Print one line a matter: `ok` or `--`, what was found, and what to do. Never prints a key."""
+    extras = {name: all(find_spec(module) for module in modules) for name, modules in EXTRAS.items()}
+    trio = trio_login()
+    _line(True, "Python", f"{platform.python_version()}, {os.cpu_count()} processors")
+    for name, there in extras.items():
+        _line(there, f"extra {name}", "installed" if there else f"not installed: uv sync --extra {name}")
+    games = _games(settings.data_root or home() / "datasets" / "alfworld")
+    _line(trio, "PyTRIO", "a key is there" if trio else "not logged in: trio login")
+    _line(swanlab_login(), "SwanLab", "a key is there" if swanlab_login() else "not logged in: swanlab login")
+    folders = all([_folder(home() / name) for name in ("runs", "eval_results", "images")])
+
+    works = {
+        "alfworld-rl quickstart": extras["local"] and folders,
+        "train, eval and sft with --backend local": extras["local"] and folders and games,
+        "train and eval with --backend trio": trio and folders and games,
+        "--environment textworld": extras["alfworld"] and games,
+        "analysis, play, games": True,
+    }
+    print("\nworks now:  " + "; ".join(name for name, now in works.items() if now))
+    if not all(works.values()):
+        print("not yet:    " + "; ".join(name for name, now in works.items() if not now))
+
+
+def trio_login() -> bool:
+    """Whether PyTRIO finds a key, in its environment variable or where `trio login` keeps it."""
+    if os.environ.get("PYTRIO_API_KEY"):
+        return True
+    folder = Path.home() / ".pytrio"
+    return folder.is_dir() and any("api_key" in _text(path) for path in folder.rglob("*") if path.is_file())
+
+
+def _games(data_root: Path) -> bool:
+    from alfworld_rl.games import SPLITS, discover
+
+    problems: dict[str, str] = {}
+    for split in SPLITS:
+        try:
+            listing = discover(data_root, split)
+        except UsageError as error:
+            problems[split] = str(error)
+            continue
+        left_out = sum(listing.left_out.values())
+        _line(True, f"games {split}", f"{len(listing.games)}" + (f" ({left_out} left out)" if left_out else ""))
+    if problems:
+        _line(False, f"games {', '.join(problems)}", next(iter(problems.values())))
+    return len(problems) < len(SPLITS)
+
+
+def _folder(folder: Path) -> bool:
+    existed = folder.exists()
+    problem = writable(folder)
+    if problem is None:
+        free = shutil.disk_usage(folder).free / 2**30
+        _line(True, f"folder {folder.name}", f"{folder} can be written to, {free:.1f} GiB free")
+        if not existed:
+            folder.rmdir()
+    else:
+        _line(False, f"folder {folder.name}", problem)
+    return problem is None
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def _line(good: bool, matter: str, found: str) -> None:
+    print(f"{'ok' if good else '--'}  {matter:<20} {found}")
