@@ -1,0 +1,116 @@
+"""The engine in this process, behind the same seam as the remote ones."""
+
+import secrets
+import time
+from pathlib import Path
+
+import torch
+from peft import PeftModel
+
+from alfworld_rl.backends.local import models
+from alfworld_rl.backends.local.checkpoints import CheckpointStore, Record
+from alfworld_rl.backends.local.engine import LocalSampler
+from alfworld_rl.backends.local.trainer import LocalTrainer
+from alfworld_rl.backends.protocol import BackendError, Checkpoint, CheckpointError
+
+
+class LocalBackend:
+    """Trains and samples with torch, on CUDA where there is one, else on the CPU.
+
+    Checkpoints lie under `runs_dir/<run>/` as `local://<run>/<kind>/<name>`. One backend writes one run: `run_name`,
+    or a name of its own making that no other run has. It reads the checkpoints of every run under `runs_dir`.
+
+    - micro_batch_tokens: how many tokens one forward and backward pass holds; peak memory grows with it.
+    - device: a torch device name; None takes CUDA if there is one.
+    - cache_bytes: bound on the keys and values that one sampler keeps; None takes a quarter of the memory.
+    """
+
+    def __init__(
+        self,
+        runs_dir: Path,
+        *,
+        run_name: str | None = None,
+        micro_batch_tokens: int = 8192,
+        device: str | None = None,
+        cache_bytes: int | None = None,
+    ) -> None:
+        if micro_batch_tokens < 1:
+            raise BackendError(f"micro_batch_tokens is {micro_batch_tokens}; give a positive number of tokens")
+        self.run_name = run_name or f"local-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
+        self._store = CheckpointStore(runs_dir)
+        self._micro_batch_tokens = micro_batch_tokens
+        self._cache_bytes = cache_bytes
+        try:
+            self._device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+            torch.empty(0, device=self._device)
+        except (RuntimeError, AssertionError) as error:
+            raise BackendError(f"torch cannot use the device {device!r} here; use 'cpu' or leave it out") from error
+
+    def new_trainer(self, base_model: str, *, lora_rank: int, seed: int) -> LocalTrainer:
+        """A run from the base model's weights: an adapter of rank `lora_rank`, or with 0 all weights."""
+        if lora_rank < 0:
+            raise BackendError(f"lora_rank is {lora_rank}; give a rank from 1 up, or 0 to train all weights")
+        model = models.load(base_model, self._device)
+        if lora_rank:
+            adapter = models.add_lora(model, rank=lora_rank, seed=seed)
+        else:
+            adapter = None
+            model.module.requires_grad_(True)
+        return self._trainer(model, adapter, Record(base_model, lora_rank, seed, 0))
+
+    def resume_trainer(self, state_uri: str) -> LocalTrainer:
+        checkpoint = self._store.parse(state_uri)
+        if checkpoint.kind != "training_state":
+            raise CheckpointError(
+                f"{state_uri} holds weights without an optimizer; resume from the run's training_state URI, "
+                "or start a new run from these weights"
+            )
+        folder, record = self._store.open(checkpoint)
+        trainer = self._trainer(*self._restored(folder, record, trainable=True), record)
+        trainer.restore_optimizer(folder)
+        return trainer
+
+    def trainer_from(self, uri: str, *, seed: int) -> LocalTrainer:
+        folder, record = self._store.open(self._store.parse(uri))
+        started = Record(record.base_model, record.lora_rank, seed, 0)
+        return self._trainer(*self._restored(folder, record, trainable=True), started)
+
+    def sampler(self, base_model: str, model_path: str | None = None) -> LocalSampler:
+        if model_path is None:
+            return LocalSampler(models.load(base_model, self._device), cache_bytes=self._cache_bytes)
+        checkpoint = self._store.parse(model_path)
+        if checkpoint.kind == "training_state":
+            raise CheckpointError(
+                f"{model_path} is a training state, for going on with training; to sample, use the URI printed as "
+                f"'Saved sampler weights', like {Checkpoint('local', checkpoint.run, 'sampler_weights', 'NAME')}"
+            )
+        folder, record = self._store.open(checkpoint)
+        if record.base_model != base_model:
+            raise CheckpointError(
+                f"{model_path} was trained from {record.base_model}, not from {base_model}; "
+                f"give --base-model {record.base_model}"
+            )
+        model, _ = self._restored(folder, record, trainable=False)
+        return LocalSampler(model, cache_bytes=self._cache_bytes)
+
+    def close(self) -> None:
+        """Nothing is held beyond the trainers and samplers themselves."""
+
+    def _restored(self, folder: Path, record: Record, *, trainable: bool) -> tuple[models.Model, PeftModel | None]:
+        if record.lora_rank:
+            model = models.load(record.base_model, self._device)
+            return model, models.load_lora(model, folder, trainable=trainable)
+        model = models.load(record.base_model, self._device, weights=folder)
+        model.module.requires_grad_(trainable)
+        return model, None
+
+    def _trainer(self, model: models.Model, adapter: PeftModel | None, record: Record) -> LocalTrainer:
+        return LocalTrainer(
+            model,
+            adapter,
+            record,
+            store=self._store,
+            run=self.run_name,
+            micro_batch_tokens=self._micro_batch_tokens,
+            cache_bytes=self._cache_bytes,
+        )

@@ -1,0 +1,119 @@
+"""Base models: found by name, loaded with transformers, made trainable with PEFT."""
+
+import contextlib
+import copy
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging as transformers_logging
+
+from alfworld_rl.backends.local import builtin, packed
+from alfworld_rl.backends.protocol import BackendError, Tokenizer
+
+# PEFT's usual fixed scale: with alpha independent of the rank, one learning rate suits all ranks.
+_LORA_ALPHA = 32
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Model:
+    """A causal language model with its tokenizer and the tokens that end a message."""
+
+    name: str
+    module: Any
+    tokenizer: Tokenizer
+    stop_tokens: frozenset[int]
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device(self.module.device)
+
+    @property
+    def vocabulary(self) -> int:
+        return int(self.module.get_input_embeddings().weight.shape[0])
+
+    def snapshot(self) -> "Model":
+        """The model as it is now. Frozen weights are shared, since nothing changes them; the others are copied."""
+        shared = {id(weight): weight for weight in self.module.parameters() if not weight.requires_grad}
+        module = copy.deepcopy(self.module, shared)
+        for weight in module.parameters():
+            weight.grad = None
+        return Model(self.name, module.requires_grad_(False), self.tokenizer, self.stop_tokens)
+
+
+def load(name: str, device: torch.device, weights: Path | None = None) -> Model:
+    """The base model `name`: a built-in policy, a folder, or a model of the hub; the hub is asked last.
+
+    `weights` is a folder of `save_pretrained` to take all weights from instead. Raises BackendError.
+    """
+    source = _folder(name)
+    try:
+        try:
+            config = AutoConfig.from_pretrained(source, local_files_only=True)
+            only_local = True
+        except OSError:
+            if Path(source).is_dir():
+                raise
+            config = AutoConfig.from_pretrained(source)
+            only_local = False
+        tokenizer = AutoTokenizer.from_pretrained(source, local_files_only=only_local)
+        module = AutoModelForCausalLM.from_pretrained(
+            weights or source,
+            config=config,
+            dtype=torch.float32,
+            attn_implementation=packed.ATTENTION,
+            local_files_only=only_local or weights is not None,
+        )
+    except (OSError, ValueError, KeyError) as error:
+        reason = str(error).strip().splitlines()[0].rstrip(".") if str(error).strip() else type(error).__name__
+        raise BackendError(
+            f"the base model {name!r} could not be loaded ({reason}); give the folder of a causal language model, "
+            f"a model of the hub that this machine can reach, or {' or '.join(builtin.NAMES)}"
+        ) from error
+    stops = {tokenizer.eos_token_id}
+    generation = module.generation_config.eos_token_id if module.generation_config else None
+    stops.update(generation if isinstance(generation, list) else [generation])
+    module.to(device).eval().requires_grad_(False)  # no dropout: the trainer must see the sampler's own distribution
+    return Model(name, module, tokenizer, frozenset(stops - {None}))
+
+
+def _folder(name: str) -> str:
+    if name in builtin.NAMES:
+        return str(builtin.path(name))
+    if Path(name).is_dir() and not (Path(name) / "config.json").is_file():
+        raise BackendError(f"the base model folder {name} holds no config.json; give a folder of save_pretrained")
+    if not Path(name).is_dir() and (name.startswith((".", "/", "~")) or name.count("/") != 1):
+        raise BackendError(
+            f"there is no base model {name!r}: no such folder, and hub models are named OWNER/NAME; "
+            f"the built-in ones are {' and '.join(builtin.NAMES)}"
+        )
+    return name
+
+
+def add_lora(model: Model, *, rank: int, seed: int) -> PeftModel:
+    """Put a fresh adapter into `model` (in place; its output does not change yet) and leave only it trainable."""
+    with torch.random.fork_rng(), _peft_quietly():
+        torch.manual_seed(seed)
+        config = LoraConfig(r=rank, lora_alpha=_LORA_ALPHA, target_modules="all-linear", task_type="CAUSAL_LM")
+        return get_peft_model(model.module, config)
+
+
+def load_lora(model: Model, folder: Path, *, trainable: bool) -> PeftModel:
+    with _peft_quietly():
+        return PeftModel.from_pretrained(model.module, folder, is_trainable=trainable)
+
+
+@contextlib.contextmanager
+def _peft_quietly() -> Iterator[None]:
+    """PEFT asks transformers for a property of an old name, and the user would read the warning."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        yield
+
+
+transformers_logging.disable_progress_bar()

@@ -1,0 +1,158 @@
+"""One forward pass over many sequences laid end to end in one row: nothing is padded, nothing is shared.
+
+transformers lets a model's attention be replaced by name. Ours cuts the row into its sequences, lets each look
+only at itself (and at what its key/value cache holds of its past), and puts the answers back. Everything else in a
+decoder works token by token, so one row serves training, prefill and decoding of any mix of sequences alike.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers import AttentionInterface
+
+ATTENTION = "alfworld_packed"
+
+# With a row count that is a multiple of 16, matrix products give each row the same bits whatever the other rows are
+# (smaller and odd counts take other kernels). So a completion does not depend on what happens to be batched with it.
+_ROW_MULTIPLE = 16
+
+
+class KVCache:
+    """Keys and values of the first `length` tokens of one sequence, per layer as (2, kv heads, capacity, head dim)."""
+
+    def __init__(self) -> None:
+        self.length = 0
+        self._layers: dict[int, Tensor] = {}
+
+    @property
+    def nbytes(self) -> int:
+        return sum(layer.nbytes for layer in self._layers.values())
+
+    def extend(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Write new tokens' (kv heads, n, head dim) behind `length`; returns all keys and values up to there.
+
+        `length` itself moves by `advance`, after every layer has written.
+        """
+        stop = self.length + key.shape[1]
+        stored = self._layers.get(layer)
+        if stored is None or stored.shape[2] < stop:
+            # A quarter of slack: a sequence grows by single tokens, and copying it each time would be quadratic.
+            capacity = (stop + stop // 4 + 63) // 64 * 64
+            grown = key.new_empty(2, key.shape[0], capacity, key.shape[2])
+            if stored is not None:
+                grown[:, :, : self.length] = stored[:, :, : self.length]
+            stored = self._layers[layer] = grown
+        stored[0, :, self.length : stop] = key
+        stored[1, :, self.length : stop] = value
+        return stored[0, :, :stop], stored[1, :, :stop]
+
+    def advance(self, tokens: int) -> None:
+        self.length += tokens
+
+    def fork(self, length: int) -> "KVCache":
+        """A copy of the first `length` tokens."""
+        twin = KVCache()
+        twin.length = length
+        capacity = (length + length // 4 + 63) // 64 * 64
+        for index, stored in self._layers.items():
+            copied = stored.new_empty(2, stored.shape[1], capacity, stored.shape[3])
+            copied[:, :, :length] = stored[:, :, :length]
+            twin._layers[index] = copied
+        return twin
+
+
+@dataclass(slots=True)
+class Span:
+    """`tokens` of one sequence in the row; `cache` holds what came before them (None: nothing did)."""
+
+    tokens: Sequence[int]
+    cache: KVCache | None = None
+    mask: Tensor | None = field(default=None, init=False)
+
+    @property
+    def past(self) -> int:
+        return self.cache.length if self.cache is not None else 0
+
+
+_row: ContextVar[Sequence[Span]] = ContextVar("row")
+
+
+@contextmanager
+def _laid_out(spans: Sequence[Span]) -> Iterator[None]:
+    reset = _row.set(spans)
+    try:
+        yield
+    finally:
+        _row.reset(reset)
+
+
+def forward(module: Any, spans: Sequence[Span], keep: Sequence[int]) -> Tensor:
+    """Logits (len(keep), vocabulary) at the row positions `keep`; the spans' caches have grown by their tokens."""
+    tokens = [token for span in spans for token in span.tokens]
+    positions = [span.past + i for span in spans for i in range(len(span.tokens))]
+    spans = list(spans)
+    if fill := -len(tokens) % _ROW_MULTIPLE:
+        spans.append(Span([0] * fill))
+        tokens += [0] * fill
+        positions += range(fill)
+    device = next(module.parameters()).device
+    with _laid_out(spans):
+        logits: Tensor = module(
+            input_ids=torch.tensor([tokens], device=device),
+            position_ids=torch.tensor([positions], device=device),
+            use_cache=False,
+            logits_to_keep=torch.tensor(keep, device=device),
+        ).logits
+    for span in spans:
+        if span.cache is not None:
+            span.cache.advance(len(span.tokens))
+    return logits[0]
+
+
+def _packed_attention(
+    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, scaling: float, **_: Any
+) -> tuple[Tensor, None]:
+    """query (1, heads, N, d), key and value (1, kv heads, N, d) -> (1, N, heads, d)."""
+    out = []
+    start = 0
+    for span in _row.get():
+        stop = start + len(span.tokens)
+        keys, values = key[0, :, start:stop], value[0, :, start:stop]
+        if span.cache is not None:
+            keys, values = span.cache.extend(module.layer_idx, keys, values)
+        out.append(_attend(query[0, :, start:stop], keys, values, span, scaling))
+        start = stop
+    return torch.cat(out, dim=1).transpose(0, 1).unsqueeze(0), None
+
+
+def _attend(query: Tensor, key: Tensor, value: Tensor, span: Span, scaling: float) -> Tensor:
+    """query (heads, n, d) over key and value (kv heads, L, d), the last n of them its own -> (heads, n, d)."""
+    (heads, n, _), (kv_heads, length, _) = query.shape, key.shape
+    groups = heads // kv_heads
+    if n == 1:
+        # One query sees everything, so the heads that share a key head can be the rows of one product.
+        seen = F.scaled_dot_product_attention(
+            query.view(1, kv_heads, groups, -1), key.unsqueeze(0), value.unsqueeze(0), scale=scaling
+        )
+        return seen.view(heads, 1, -1)
+    if length > n and span.mask is None:  # the same for all layers
+        span.mask = torch.ones(n, length, dtype=torch.bool, device=query.device).tril(length - n)
+    # Expanding (no copy) instead of enable_gqa, which leaves the fast kernel on the CPU.
+    seen = F.scaled_dot_product_attention(
+        query.reshape(kv_heads, groups, n, -1),
+        key.unsqueeze(1).expand(-1, groups, -1, -1),
+        value.unsqueeze(1).expand(-1, groups, -1, -1),
+        attn_mask=span.mask,
+        is_causal=length == n,
+        scale=scaling,
+    )
+    return seen.reshape(heads, n, -1)
+
+
+AttentionInterface.register(ATTENTION, _packed_attention)

@@ -1,0 +1,220 @@
+"""Gradients and optimizer steps in this process."""
+
+import contextlib
+import resource
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from peft import PeftModel
+from safetensors.torch import load_file, save_file
+
+from alfworld_rl.backends.local import packed
+from alfworld_rl.backends.local.checkpoints import SCHEME, CheckpointStore, Record
+from alfworld_rl.backends.local.engine import LocalSampler
+from alfworld_rl.backends.local.losses import token_losses
+from alfworld_rl.backends.local.models import Model
+from alfworld_rl.backends.protocol import AdamParams, BackendError, Checkpoint, Datum, Loss, Metrics, Tokenizer
+
+OPTIMIZER = "optimizer.safetensors"
+
+
+class LocalTrainer:
+    """Trains the weights of `model` that require a gradient (an adapter's, or all).
+
+    Several `forward_backward` calls before one `optim_step` add up: the step sees the sum of the calls' gradients,
+    each call's being that of the mean over its own masked tokens.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        adapter: PeftModel | None,
+        record: Record,
+        *,
+        store: CheckpointStore,
+        run: str,
+        micro_batch_tokens: int,
+        cache_bytes: int | None,
+    ) -> None:
+        self._model = model
+        self._device: torch.device = model.device
+        self._adapter = adapter
+        self._record = record
+        self._store = store
+        self._run = run
+        self._micro_batch_tokens = micro_batch_tokens
+        self._cache_bytes = cache_bytes
+        self._weights = {name: weight for name, weight in model.module.named_parameters() if weight.requires_grad}
+        self._adam = torch.optim.AdamW(self._weights.values())
+        self._steps = record.optimizer_steps
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self._model.tokenizer
+
+    def forward_backward(self, data: Sequence[Datum], loss: Loss) -> Metrics:
+        """Accumulate the gradient of `loss` over `data`, by micro-batches whose sum it exactly is.
+
+        Besides the protocol's metrics: `entropy` of the model at the trained positions (nats), `micro_batches`,
+        and `peak_memory_mb` of the call (of the device if there is one, else of the process).
+        """
+        data = [_without_tail(datum) for datum in data if datum.mask_T.any()]
+        trained = sum(int(datum.mask_T.sum()) for datum in data)
+        if not trained:
+            raise BackendError("forward_backward was given no token to train on; leave such batches out")
+        sums = torch.zeros(4, dtype=torch.float64)
+        batches = 0
+        _reset_peak_memory(self._device)
+        for batch in _micro_batches(data, self._micro_batch_tokens):
+            batches += 1
+            mask_N = np.concatenate([datum.mask_T for datum in batch])
+            logits = packed.forward(
+                self._model.module,
+                [packed.Span(datum.tokens_T.tolist()) for datum in batch],
+                np.flatnonzero(mask_N).tolist(),
+            )
+            log_softmax = torch.log_softmax(logits.float(), dim=-1)
+            targets_K = self._masked(batch, "targets_T", mask_N).long()
+            logprobs_K = log_softmax.gather(1, targets_K.unsqueeze(1)).squeeze(1)
+            sampling_logprobs_K = self._masked(batch, "logprobs_T", mask_N)
+            per_token = token_losses(loss, logprobs_K, sampling_logprobs_K, self._masked(batch, "advantages_T", mask_N))
+            torch.autograd.backward(per_token.losses_K.sum() / trained)
+            with torch.no_grad():
+                log_ratio_K = logprobs_K - sampling_logprobs_K
+                sums += torch.stack(
+                    [
+                        per_token.losses_K.double().sum(),
+                        per_token.clipped_K.double().sum(),
+                        # An unbiased, never negative estimate of KL(sampling || current): r - 1 - log r
+                        # (http://joschu.net/blog/kl-approx.html)
+                        (torch.expm1(log_ratio_K) - log_ratio_K).double().sum(),
+                        -(log_softmax.exp() * log_softmax).sum(-1).double().sum(),
+                    ]
+                ).cpu()
+        loss_sum, clipped, kl, entropy = sums.tolist()
+        metrics = {
+            "loss_sum": loss_sum,
+            "loss_mean": loss_sum / trained,
+            "token_count": float(trained),
+            "entropy": entropy / trained,
+            "micro_batches": float(batches),
+            "peak_memory_mb": _peak_memory_mb(self._device),
+        }
+        if loss.name != "cross_entropy":
+            metrics |= {"clip_fraction": clipped / trained, "approx_kl": kl / trained}
+        return metrics
+
+    def optim_step(self, adam: AdamParams) -> Metrics:
+        """One AdamW step (decoupled weight decay, arXiv 1711.05101). Returns `grad_norm`, from before clipping."""
+        if all(weight.grad is None for weight in self._weights.values()):
+            raise BackendError("optim_step has no gradient to apply; call forward_backward first")
+        bound = adam.grad_clip_norm or float("inf")
+        norm = torch.nn.utils.clip_grad_norm_(self._weights.values(), bound)
+        for group in self._adam.param_groups:
+            group |= {
+                "lr": adam.learning_rate,
+                "betas": (adam.beta1, adam.beta2),
+                "eps": adam.eps,
+                "weight_decay": adam.weight_decay,
+            }
+        self._adam.step()
+        self._adam.zero_grad(set_to_none=True)
+        self._steps += 1
+        return {"grad_norm": float(norm)}
+
+    def sampler(self) -> LocalSampler:
+        return LocalSampler(self._model.snapshot(), cache_bytes=self._cache_bytes)
+
+    def save_state(self, name: str) -> str:
+        """Weights and optimizer; a gradient accumulated since the last step is not part of the state."""
+        checkpoint = Checkpoint(SCHEME, self._run, "training_state", name)
+        with self._store.writing(checkpoint, self._now()) as folder:
+            self._save_weights(folder)
+            save_file(self._moments(), folder / OPTIMIZER)
+        return str(checkpoint)
+
+    def save_sampler_weights(self, name: str) -> str:
+        checkpoint = Checkpoint(SCHEME, self._run, "sampler_weights", name)
+        with self._store.writing(checkpoint, self._now()) as folder:
+            self._save_weights(folder)
+        return str(checkpoint)
+
+    def restore_optimizer(self, folder: Path) -> None:
+        """Take the moments that `save_state` left in `folder`."""
+        moments = load_file(folder / OPTIMIZER)
+        for name, weight in self._weights.items():
+            if f"{name}/exp_avg" in moments:
+                self._adam.state[weight] = {
+                    "step": torch.tensor(float(self._steps)),
+                    "exp_avg": moments[f"{name}/exp_avg"].to(weight.device),
+                    "exp_avg_sq": moments[f"{name}/exp_avg_sq"].to(weight.device),
+                }
+
+    def _now(self) -> Record:
+        return Record(self._record.base_model, self._record.lora_rank, self._record.seed, self._steps)
+
+    def _moments(self) -> dict[str, torch.Tensor]:
+        return {
+            f"{name}/{moment}": self._adam.state[weight][moment]
+            for name, weight in self._weights.items()
+            if weight in self._adam.state
+            for moment in ("exp_avg", "exp_avg_sq")
+        }
+
+    def _save_weights(self, folder: Path) -> None:
+        if self._adapter is not None:
+            self._adapter.save_pretrained(folder)
+        else:
+            self._model.module.save_pretrained(folder)
+            self._model.tokenizer.save_pretrained(folder)  # type: ignore[attr-defined]
+
+    def _masked(self, batch: Sequence[Datum], name: str, mask_N: np.ndarray) -> torch.Tensor:
+        values_N = np.concatenate([getattr(datum, name) for datum in batch])
+        return torch.from_numpy(values_N[mask_N]).to(self._device)
+
+
+def _without_tail(datum: Datum) -> Datum:
+    """Nothing behind the last trained position can change the loss."""
+    stop = int(np.flatnonzero(datum.mask_T)[-1]) + 1
+    return Datum(
+        datum.tokens_T[:stop],
+        datum.targets_T[:stop],
+        datum.mask_T[:stop],
+        datum.logprobs_T[:stop],
+        datum.advantages_T[:stop],
+    )
+
+
+def _micro_batches(data: Sequence[Datum], budget: int) -> Iterator[list[Datum]]:
+    """First fit, longest first: rows of at most `budget` tokens; a sequence longer than that has a row to itself."""
+    rows: list[tuple[int, list[Datum]]] = []
+    for datum in sorted(data, key=lambda datum: len(datum.tokens_T), reverse=True):
+        length = len(datum.tokens_T)
+        for index, (used, row) in enumerate(rows):
+            if used + length <= budget:
+                row.append(datum)
+                rows[index] = (used + length, row)
+                break
+        else:
+            rows.append((length, [datum]))
+    yield from (row for _, row in rows)
+
+
+def _reset_peak_memory(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        return
+    with contextlib.suppress(OSError):  # Linux: let the high-water mark start again from what is resident now
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def _peak_memory_mb(device: torch.device) -> float:
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 2**20
+    try:
+        status = Path("/proc/self/status").read_text()
+        return int(status.split("VmHWM:")[1].split()[0]) / 2**10
+    except (OSError, IndexError):
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
