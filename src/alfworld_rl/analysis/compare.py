@@ -61,8 +61,8 @@ def _other_games(first_label: str, first: Results, label: str, other: Results) -
     return [f"{label} was played on changed files of {len(changed)} games, for example {changed[0]}"] if changed else []
 
 
-def _games(results: Results) -> set[tuple[str, str]]:
-    return {(line["evaluation_split"], line["game_id"]) for line in results.trajectories}
+def _games(results: Results) -> set[str]:
+    return {line["game_id"] for line in results.trajectories}
 
 
 def _counts(results: Results) -> str:

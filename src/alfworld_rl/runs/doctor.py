@@ -27,7 +27,8 @@ def doctor(settings: DoctorSettings) -> None:
     games = _games(settings.data_root or home() / "datasets" / "alfworld")
     _line(trio, "PyTRIO", "a key is there" if trio else "not logged in: trio login")
     _line(swanlab_login(), "SwanLab", "a key is there" if swanlab_login() else "not logged in: swanlab login")
-    folders = all([_folder(home() / name) for name in ("runs", "eval_results", "images")])
+    problems = [_folder(home() / name) for name in ("runs", "eval_results", "images")]
+    folders = not any(problems)
 
     works = {
         "alfworld-rl quickstart": extras["local"] and folders,
@@ -66,7 +67,7 @@ def _games(data_root: Path) -> bool:
     return len(problems) < len(SPLITS)
 
 
-def _folder(folder: Path) -> bool:
+def _folder(folder: Path) -> str | None:
     existed = folder.exists()
     problem = writable(folder)
     if problem is None:
@@ -76,7 +77,7 @@ def _folder(folder: Path) -> bool:
             folder.rmdir()
     else:
         _line(False, f"folder {folder.name}", problem)
-    return problem is None
+    return problem
 
 
 def _text(path: Path) -> str:

@@ -55,8 +55,10 @@ def add_flags(parser: argparse.ArgumentParser, settings: type) -> None:
     """Give `parser` one flag for every field of the dataclass `settings`, grouped by the class it comes from."""
     hints = typing.get_type_hints(settings)
     parser.usage = "%(prog)s [flags]"
+    left = _flagged(settings)
     for owner in settings.__mro__:
-        own = [item for item in _flagged(settings) if item.name in inspect.get_annotations(owner)]
+        own = [item for item in left if item.name in inspect.get_annotations(owner)]
+        left = [item for item in left if item not in own]
         group = parser.add_argument_group(description=(owner.__doc__ or "").partition("\n")[0]) if own else parser
         for item in own:
             _add_flag(group, item, hints[item.name])

@@ -1,0 +1,131 @@
+"""The figure is drawn of results that can be compared, and of nothing else."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from alfworld_rl.cli import main
+
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    def write(name: str, wins: list[int], *, base_model: str = "m", summary: dict[str, Any] | None = None) -> Path:
+        lines: list[dict[str, Any]] = [
+            {
+                "type": "trajectory",
+                "game_id": f"{split}/{number}",
+                "split": split,
+                "evaluation_split": split,
+                "task_type": "look_at_obj_in_light",
+                "task": "look",
+                "messages": [],
+                "steps": 5,
+                "won": number in wins,
+                "truncated": False,
+                "stop_reason": "won",
+                "invalid_action_count": 1,
+                "reward": 0.9,
+            }
+            for split in ("valid_seen", "valid_unseen")
+            for number in range(6)
+        ]
+        lines.append({"type": "summary", "base_model": base_model, "model_path": None, "metrics": {}} | (summary or {}))
+        path = tmp_path / name
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        return path
+
+    return write
+
+
+def analyse(tmp_path: Path, **files: Path) -> tuple[int, Path]:
+    figure = tmp_path / "out" / "figure.png"
+    labelled = [f"{label}={path}" for label, path in files.items()]
+    return main(["analysis", "--results", *labelled, "--output", str(figure)]), figure
+
+
+def test_draws_files_of_other_programs_and_compares_them(
+    write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, figure = analyse(tmp_path, base=write("a.jsonl", [0]), after=write("b.jsonl", [0, 1, 2]))
+    assert code == 0
+    assert figure.read_bytes().startswith(b"\x89PNG")
+    assert [path.name for path in figure.parent.iterdir()] == ["figure.png"]
+    out = capsys.readouterr().out
+    assert "base -> after: +33.3% on the same 12 games; 4 won only by after, 0 only by base" in out
+    assert "p = 0.125" in out
+
+
+def test_a_file_of_a_summary_alone_is_taken_at_its_word(write: Write, tmp_path: Path) -> None:
+    metrics = {
+        f"eval/{split}/{name}": value
+        for split in ("valid_seen", "valid_unseen")
+        for name, value in {"games": 6, "success_rate": 0.5, "invalid_actions_mean": 2.0}.items()
+    }
+    alone = tmp_path / "alone.jsonl"
+    alone.write_text(json.dumps({"type": "summary", "base_model": "m", "metrics": metrics}) + "\n")
+    code, figure = analyse(tmp_path, base=write("a.jsonl", [0]), other=alone)
+    assert code == 0
+    assert figure.exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"base_model": "n"}, "base model n"),
+        ({"summary": {"protocol": "q"}}, "another prompt protocol"),
+        ({"summary": {"settings": {"max_episode_steps": 30}}}, "--max-episode-steps was 50, not 30"),
+        ({"summary": {"game_sha256": {"valid_seen/0": "2"}}}, "changed files of 1 games"),
+    ],
+)
+def test_refuses_what_cannot_be_compared(
+    write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str], change: dict[str, Any], complaint: str
+) -> None:
+    known = {"protocol": "p", "settings": {"max_episode_steps": 50}, "game_sha256": {"valid_seen/0": "1"}}
+    first = write("a.jsonl", [0], summary=known)
+    code, figure = analyse(tmp_path, base=first, other=write("b.jsonl", [0], **change))
+    assert code == 2
+    assert complaint in capsys.readouterr().err
+    assert not figure.parent.exists()
+
+
+def test_refuses_other_games(write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = write("a.jsonl", [0]), write("b.jsonl", [0])
+    second.write_text(second.read_text().replace("valid_seen/3", "valid_seen/9"))
+    code, _ = analyse(tmp_path, base=first, other=second)
+    assert code == 2
+    assert "1 are missing and 1 are extra, for example valid_seen/3" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "no summary"),
+        ("{}\n{", "line 2 is not JSON"),
+        ('{"type": "trajectory", "won": 1}\n', "line 1"),
+        ('{"type": "summary"}\n', "names no base_model"),
+        ('{"type": "summary", "base_model": "m", "metrics": {"eval/valid_seen/games": "x"}}\n', "not all numbers"),
+    ],
+)
+def test_a_broken_file_is_named_with_its_line(
+    write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, complaint: str
+) -> None:
+    broken = tmp_path / "broken.jsonl"
+    broken.write_text(text)
+    code, figure = analyse(tmp_path, base=write("a.jsonl", [0]), broken=broken)
+    error = capsys.readouterr().err
+    assert code == 2
+    assert "broken.jsonl" in error
+    assert complaint in error
+    assert not figure.exists()
+
+
+def test_labels_and_endings_are_checked(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["analysis", "--results", "nolabel", "--output", "figure.doc"]) == 2
+    error = capsys.readouterr().err
+    assert "must be LABEL=PATH" in error
+    assert "must end in .png" in error
