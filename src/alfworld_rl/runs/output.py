@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from typing import Any, Self
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], title: str = "") -> None:
@@ -24,3 +25,58 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], title: str
     for row in rows:
         table.add_row(*row)
     Console().print(table)
+
+
+class Progress:
+    """Counts something that takes a while: a bar on a terminal; nothing but the lines that are `say`d elsewhere.
+
+    A context manager. `start` begins a new count, `advance` moves it, `say` prints a line that stays.
+    """
+
+    def __init__(self) -> None:
+        self._bar: Any = None
+        self._task: Any = None
+
+    def __enter__(self) -> Self:
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+            from rich.progress import Progress as Bar
+
+            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+            # On standard error, so that what is printed can still be piped.
+            self._bar = Bar(*columns, console=Console(stderr=True), transient=True, redirect_stdout=sys.stdout.isatty())
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def start(self, what: str, total: int) -> None:
+        if self._bar is not None:
+            if self._task is not None:
+                self._bar.remove_task(self._task)
+            self._task = self._bar.add_task(what, total=total)
+
+    def advance(self) -> None:
+        if self._bar is not None:
+            self._bar.advance(self._task)
+
+    def say(self, line: str) -> None:
+        print(line, flush=True)
+
+
+def tokens(count: int) -> str:
+    """A number of tokens for people: 950, 12.3k, 4.56M."""
+    if count < 1000:
+        return str(count)
+    return f"{count / 1e3:.1f}k" if count < 1_000_000 else f"{count / 1e6:.2f}M"
+
+
+def seconds(duration: float) -> str:
+    """A duration for people: 8.2 s, 3 min 05 s, 2 h 07 min."""
+    if duration < 60:
+        return f"{duration:.1f} s"
+    minutes, rest = divmod(round(duration), 60)
+    return f"{minutes} min {rest:02} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
