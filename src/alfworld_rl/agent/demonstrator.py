@@ -112,6 +112,8 @@ class Demonstrator:
         named = _LISTED.findall(surroundings[1]) if surroundings else []
         offered = [c.removeprefix("go to ") for c in first_view.admissible_commands if c.startswith("go to ")]
         self._receptacles = sorted({*named, *offered}, key=_by_number)
+        house = {_type(name) for name in self._receptacles}
+        self._appliance = next((kind for kind in _APPLIANCES.get(self.goal.kind, ()) if kind in house), None)
         self._contents: dict[str, list[str]] = {}  # of receptacles, as last read and corrected by what was moved since
         self._seen: set[str] = set()  # receptacles whose whole contents have been read
         self._clean: set[str] = set()
@@ -133,7 +135,11 @@ class Demonstrator:
         self._take_in(view)
 
     def act(self) -> str:
-        """The command that the demonstrator would send now; "look" once the game is over. Changes nothing."""
+        """The command that the demonstrator would send now. Changes nothing.
+
+        "look", which never helps, means that there is nothing left to do: the game is over, or cannot be won any more
+        (the hand holds one of the few objects that ALFWorld's houses have no place for).
+        """
         if self._done:
             return "look"
         held = self._held
@@ -201,7 +207,8 @@ class Demonstrator:
     def _fetch(self) -> str:
         """With empty hands: take the object where it is known to be, else search for it."""
         wanted, order = self.goal.object_type, self._orders[self.goal.object_type]
-        target = self._target() if self.goal.kind == "two" else None
+        # The same receptacle wherever the player stands, or two half-filled ones would have it walk to and fro.
+        target = self._target(prefer=()) if self.goal.kind == "two" else None
         delivered = set(self._contents.get(target, ())) if target else set()
         known = [
             (item, place)
@@ -224,7 +231,7 @@ class Demonstrator:
         return self._at(place, f"{self.goal.kind} {item} with {place}")
 
     def _deliver(self, item: str) -> str:
-        target = self._target()
+        target = self._target(prefer=self._here)
         return self._at(target, f"move {item} to {target}")
 
     def _light(self) -> str:
@@ -269,8 +276,8 @@ class Demonstrator:
                 return self._warmth.get(item) == self.goal.kind
         return True
 
-    def _target(self) -> str | None:
-        """The receptacle to deliver to: for two objects the one that has the first, else one here, else number 1."""
+    def _target(self, prefer: Iterable[str]) -> str | None:
+        """The receptacle to deliver to: for two objects the one that has the first, else a preferred, else number 1."""
         wanted = self.goal.object_type
         return min(
             (
@@ -280,17 +287,11 @@ class Demonstrator:
             ),
             key=lambda name: (
                 -sum(_type(item) == wanted for item in self._contents.get(name, ())) if self.goal.kind == "two" else 0,
-                name not in self._here,
+                name not in prefer,
                 _by_number(name),
             ),
             default=None,
         )
-
-    @property
-    def _appliance(self) -> str | None:
-        """The type of receptacle that cleans, heats or cools in this house."""
-        house = {_type(name) for name in self._receptacles}
-        return next((kind for kind in _APPLIANCES.get(self.goal.kind, ()) if kind in house), None)
 
     def _order_of_search(self, wanted: str, exploration: float, rng: random.Random | None) -> list[str]:
         def rank(name: str) -> tuple[bool, float, str, int]:
