@@ -8,7 +8,7 @@ import hashlib
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -16,8 +16,13 @@ from typing import Any, NoReturn
 
 from alfworld_rl.errors import AlfworldRLError
 
-MAX_FILE_BYTES = 4 * 1024 * 1024
+MAX_FILE_BYTES = 2 * 1024 * 1024
 """ALFWorld's largest game file has 138 kB."""
+MAX_TEXT = 64 * 1024
+"""Of a domain or a grammar; ALFWorld's have 17 kB."""
+MAX_GOAL = 4000
+MAX_THINGS = 1000
+"""Objects, receptacles and places of one house; ALFWorld's largest has 173."""
 
 
 class GameFileError(AlfworldRLError):
@@ -68,6 +73,8 @@ class Game:
     """The place of each receptacle."""
     receptacles_at: tuple[tuple[int, ...], ...]
     """The receptacles of each place."""
+    openable_at: tuple[int, ...]
+    """The set of those that open and close."""
     start: int
     """The place where the player begins."""
     inside: tuple[int, ...]
@@ -96,8 +103,11 @@ class Game:
     contents: Mapping[int, tuple[int, ...]]
     """The objects in each object that is a container; they never change."""
     goal: Goal
-    cache: dict[Any, Any] = field(default_factory=dict)
-    """What worlds of this game have worked out already; lives and dies with the game."""
+
+    kept: dict[Hashable, Any] = field(default_factory=dict)
+    """Texts and command lists that worlds of this game have worked out already; they see to its size."""
+    commands: dict[str, Any] = field(default_factory=dict)
+    """The commands that worlds of this game have understood already."""
 
     def __repr__(self) -> str:
         return f"Game({str(self.path)!r}, task={self.task!r})"
@@ -195,6 +205,8 @@ _REACHED_BY_LISTS = ("list_empty", "list_separator", "list_last_separator")
 @lru_cache(maxsize=4)
 def _sinks(domain: str) -> tuple[str, ...] | None:
     """The types of receptacles that clean, if a domain has exactly ALFWorld's types and actions; else None."""
+    if len(domain) > MAX_TEXT:
+        return None
     words = re.sub(r";[^\n]*", "", domain).lower().replace("(", " ( ").replace(")", " ) ").replace("?", " ?").split()
     forms, depth, begin = [], 0, 0
     for i, word in enumerate(words):
@@ -226,12 +238,14 @@ def _task(grammar: str) -> str | None:
 @lru_cache(maxsize=4)
 def _is_grammar(before: str, after: str) -> bool:
     """Whether a grammar, given without its task sentence, says what ALFWorld's says for the actions of the domain."""
-    text = f'{before}{_TASK}"{after}'
+    text = f'{before}{_TASK}"{after}'.rstrip()
+    if len(text) > MAX_TEXT:
+        return False
     actions: dict[str, tuple[str, str]] = {}
     rules: dict[str, Any] = {}
     position = 0
     try:
-        while text[position:].strip():
+        while position < len(text):
             if match := _RULES.match(text, position):
                 rules |= json.loads(match[1])
             elif match := _ACTION.match(text, position):
@@ -240,17 +254,17 @@ def _is_grammar(before: str, after: str) -> bool:
             else:
                 return False
             position = match.end()
+        said = {name: actions.get(name) for name in _ACTIONS}
+        reached: dict[str, Any] = {}
+        ahead = ["intro", *_REACHED_BY_LISTS, *re.findall("#([^#]+)#", json.dumps(said))]
+        while ahead:
+            name = ahead.pop()
+            if name not in reached:
+                reached[name] = rules.get(name)
+                ahead += re.findall("#([^#]+)#", json.dumps(reached[name]))
+        return _fingerprint([said, reached]) in _GRAMMARS
     except (ValueError, TypeError, RecursionError):
         return False
-    said = {name: actions.get(name) for name in _ACTIONS}
-    reached: dict[str, Any] = {}
-    ahead = ["intro", *_REACHED_BY_LISTS, *re.findall("#([^#]+)#", json.dumps(said))]
-    while ahead:
-        name = ahead.pop()
-        if name not in reached:
-            reached[name] = rules.get(name)
-            ahead += re.findall("#([^#]+)#", json.dumps(reached[name]))
-    return _fingerprint([said, reached]) in _GRAMMARS
 
 
 _ACTIONS = (
@@ -280,12 +294,11 @@ def _fingerprint(content: Any) -> str:
 
 _PROBLEM = re.compile(
     r"\s*\(\s*define\s*\(\s*problem\s+[^\s()]+\s*\)\s*\(\s*:domain\s+alfred\s*\)"
-    r"\s*\(\s*:objects\b([^()]*)\)"
-    r"\s*\(\s*:init\b((?:\s*\([^()]*\))*+)\s*\)"
-    r"\s*\(\s*:goal\b(.*)\)\s*\)\s*",
-    re.DOTALL,
+    r"\s*\(\s*:objects\s([^()]*)\)\s*\(\s*:init\s"
 )
-
+_GOAL = re.compile(r"\)\s*\(\s*:goal\b")
+_FACT = re.compile(r"\(\s*+(\w++)\s++(\w++)\s*+(\w*+)\s*+\)\s*+|(.+)", re.DOTALL)  # or what is no fact, all of it
+_ID = re.compile(r"[a-z]\w*", re.ASCII)
 _GOAL_SHAPES = {
     "pick_and_place_simple": "(exists(?r - receptacle)(exists(?o - object)(and(inreceptacle ?o ?r)"
     "(objecttype ?o OTYPE)(receptacletype ?r RTYPE))))",
@@ -305,7 +318,7 @@ _GOAL_SHAPES = {
 
 
 def _goal_pattern(shape: str) -> re.Pattern[str]:
-    pattern = re.escape(f"(and{shape})")
+    pattern = re.escape(f"(and{shape})))")  # and the ends of :goal and of the problem
     for name in ("OTYPE", "RTYPE", "LTYPE"):
         # The first mention names the type, the others have to name it again.
         pattern = pattern.replace(name, f"(?P<{name[0].lower()}>[^\\s()]+)", 1).replace(name, f"(?P={name[0].lower()})")
@@ -351,33 +364,41 @@ def _tables(problem: str, sinks: tuple[str, ...]) -> dict[str, Any]:
         raise _Refused("the problem holds characters that PDDL does not know.")
     if ";" in problem:
         problem = re.sub(r";[^\n]*", "", problem)
-    parts = _PROBLEM.fullmatch(problem.lower())
-    if not parts:
+    problem = problem.lower()
+    head = _PROBLEM.match(problem)
+    goal_at = _GOAL.search(problem, head.end()) if head else None
+    if head is None or goal_at is None:
         raise _Refused("the problem is not the PDDL of an ALFWorld game (domain, objects, facts, goal).")
-    kinds = _kinds(parts[1])
-    facts = _facts(parts[2], kinds)
+    kinds = _kinds(head[1])
+    facts = _facts(problem[head.end() : goal_at.start()], kinds)
+    kind, goal_types = _goal(problem[goal_at.end() :], kinds)
 
-    mentioned = {word for rows in facts.values() for row in rows for word in row}
-    objects = sorted(word for word in mentioned if kinds[word] == "object")
-    receptacles = sorted(word for word in mentioned if kinds[word] == "receptacle")
-    places = sorted(word for word in mentioned if kinds[word] == "location")
+    ids: dict[str, set[str]] = {"object": set(), "receptacle": set(), "location": set()}
+    for predicate, rows in facts.items():
+        for column, kind_of_column in enumerate(_SIGNATURES[predicate]):
+            if kind_of_column in ids:
+                ids[kind_of_column].update([row[column] for row in rows])
+    if sum(map(len, ids.values())) > MAX_THINGS:
+        raise _Refused(f"there are more than {MAX_THINGS} objects, receptacles and locations, more than in any house.")
+    objects, receptacles, places = (sorted(ids[kind]) for kind in ("object", "receptacle", "location"))
     names = _names(objects + receptacles)
     object_of = {word: i for i, word in enumerate(objects)}
     receptacle_of = {word: i for i, word in enumerate(receptacles)}
     place_of = {word: i for i, word in enumerate(places)}
 
     def objects_that(predicate: str) -> int:
-        return _mask(object_of[row[0]] for row in facts[predicate])
+        return _mask([object_of[row[0]] for row in facts[predicate]])
 
     def receptacles_that(predicate: str) -> int:
-        return _mask(receptacle_of[row[0]] for row in facts[predicate])
+        return _mask([receptacle_of[row[0]] for row in facts[predicate]])
 
-    starts = [row[1] for row in facts["atlocation"]]
+    def receptacles_of(*rtypes: str) -> int:
+        return _mask([i for i, word in enumerate(receptacles) if sort[word] in rtypes])
+
+    starts = [place for _, place in facts["atlocation"]]
     if len(starts) != 1:
         raise _Refused("the player does not begin at exactly one place.")
-
-    where = {row[0]: row[1] for row in facts["receptacleatlocation"]}
-    sort = {row[0]: row[1] for row in facts["receptacletype"]}
+    where, sort = dict(facts["receptacleatlocation"]), dict(facts["receptacletype"])
     if len(where) < len(facts["receptacleatlocation"]) or len(sort) < len(facts["receptacletype"]):
         raise _Refused("a receptacle has more than one place or type.")
     if missing := [word for word in receptacles if word not in where or word not in sort]:
@@ -388,7 +409,8 @@ def _tables(problem: str, sinks: tuple[str, ...]) -> dict[str, Any]:
         of_type[otype] |= 1 << object_of[word]
     holds: defaultdict[str, int] = defaultdict(int)
     for rtype, otype in facts["cancontain"]:
-        holds[rtype] |= of_type[otype]
+        if otype in of_type:
+            holds[rtype] |= of_type[otype]
     inside = [0] * len(receptacles)
     for word, receptacle in facts["inreceptacle"]:
         inside[receptacle_of[receptacle]] |= 1 << object_of[word]
@@ -396,32 +418,26 @@ def _tables(problem: str, sinks: tuple[str, ...]) -> dict[str, Any]:
     for word, place in facts["objectatlocation"]:
         lying[place_of[place]] |= 1 << object_of[word]
     receptacles_at: list[list[int]] = [[] for _ in places]
-    for word in receptacles:
-        receptacles_at[place_of[where[word]]].append(receptacle_of[word])
-    contents: dict[int, list[int]] = {object_of[word]: [] for (word,) in facts["isreceptacleobject"]}
+    for number, word in enumerate(receptacles):
+        receptacles_at[place_of[where[word]]].append(number)
+    contents: dict[int, list[int]] = {object_of[word]: [] for word, _ in facts["isreceptacleobject"]}
     for inner, outer in sorted(facts["inreceptacleobject"]):
-        if inner != outer:
-            contents.get(object_of[outer], []).append(object_of[inner])
-
-    def receptacles_of(*rtypes: str) -> int:
-        return _mask(i for i, word in enumerate(receptacles) if sort[word] in rtypes)
-
-    kind, found = _goal(parts[3], kinds)
+        if inner != outer and object_of[outer] in contents:
+            contents[object_of[outer]].append(object_of[inner])
+    openable = receptacles_that("openable")
     ability, state = _GOAL_STATE.get(kind, ("", ""))
-    targets = of_type[found["o"]] & (objects_that(ability) if ability else -1)
-    lamps = of_type[found.get("l", "")] & objects_that("toggleable")
-    accepting = tuple(i for i, word in enumerate(receptacles) if sort[word] == found.get("r"))
     return {
         "task_type": kind,
-        "objects": tuple(names[word] for word in objects),
-        "receptacles": tuple(names[word] for word in receptacles),
-        "place_of": tuple(place_of[where[word]] for word in receptacles),
+        "objects": tuple([names[word] for word in objects]),
+        "receptacles": tuple([names[word] for word in receptacles]),
+        "place_of": tuple([place_of[where[word]] for word in receptacles]),
         "receptacles_at": tuple(map(tuple, receptacles_at)),
+        "openable_at": tuple([_mask(here) & openable for here in receptacles_at]),
         "start": place_of[starts[0]],
         "inside": tuple(inside),
         "lying": tuple(lying),
-        "holds": tuple(holds[sort[word]] for word in receptacles),
-        "openable": receptacles_that("openable"),
+        "holds": tuple([holds[sort[word]] for word in receptacles]),
+        "openable": openable,
         "pickupable": objects_that("pickupable"),
         "cleanable": objects_that("cleanable"),
         "heatable": objects_that("heatable"),
@@ -439,7 +455,13 @@ def _tables(problem: str, sinks: tuple[str, ...]) -> dict[str, Any]:
         "sliced": objects_that("issliced"),
         "toggled": objects_that("istoggled"),
         "contents": {outer: tuple(inner) for outer, inner in contents.items()},
-        "goal": Goal(kind, targets, state, accepting, lamps),
+        "goal": Goal(
+            kind=kind,
+            targets=of_type[goal_types["o"]] & (objects_that(ability) if ability else -1),
+            state=state,
+            receptacles=tuple([i for i, word in enumerate(receptacles) if sort[word] == goal_types.get("r")]),
+            lamps=of_type[goal_types.get("l", "")] & objects_that("toggleable"),
+        ),
     }
 
 
@@ -452,41 +474,54 @@ def _mask(numbers: Iterable[int]) -> int:
 
 def _kinds(declared: str) -> dict[str, str]:
     """The kind (object, receptacle, location, ...) of every declared id."""
-    kinds: dict[str, str] = {}
-    *groups, rest = re.split(r"(?:^|\s)-\s+(\S+)", declared)
-    for ids, kind in zip(groups[::2], groups[1::2], strict=True):
-        for word in ids.split():
-            if word in kinds:
-                raise _Refused(f"{word} is declared twice.")
-            kinds[word] = kind
-    if rest.strip():
-        raise _Refused(f"{rest.split()[0]} is declared without a type.")
+    words = declared.split()
+    ids, dashes, types = words[0::3], words[1::3], words[2::3]
+    if len(ids) != len(types) or set(dashes) - {"-"}:  # not one id a type, the form of ALFWorld's own files
+        ids, types = _ids_and_types(words)
+    kinds = dict(zip(ids, types, strict=True))
+    if len(kinds) < len(ids):
+        raise _Refused(f"{Counter(ids).most_common(1)[0][0]} is declared twice.")
+    if strange := [word for word in ids if not _ID.fullmatch(word)]:
+        raise _Refused(f"{strange[0]!r} is no id of ALFWorld's.")
     return kinds
 
 
-def _facts(text: str, kinds: Mapping[str, str]) -> defaultdict[str, set[tuple[str, ...]]]:
-    """The facts that hold at the start by predicate, each once: files repeat them."""
-    facts: defaultdict[str, set[tuple[str, ...]]] = defaultdict(set)
-    for chunk in set(text.split(")")):
-        predicate, *row = chunk.replace("(", " ").split() or ("",)
-        if not predicate:
-            continue
-        if (signature := _SIGNATURES.get(predicate)) is None:
-            raise _Refused(f"the fact {predicate} is not one of ALFWorld's.")
-        if tuple(map(kinds.get, row)) != signature:
-            unknown = [word for word in row if word not in kinds]
-            raise _Refused(
-                f"the fact {predicate} names the unknown {unknown[0]}."
-                if unknown
-                else f"the fact ({predicate} {' '.join(row)}) does not fit together."
-            )
-        facts[predicate].add(tuple(row))
+def _ids_and_types(words: list[str]) -> tuple[list[str], list[str]]:
+    """The ids and their types where several share one: a b - object."""
+    ids: list[str] = []
+    types: list[str] = []
+    following = iter(words)
+    for word in following:
+        if word == "-":
+            types += [next(following, "")] * (len(ids) - len(types))
+        else:
+            ids.append(word)
+    if len(types) < len(ids):
+        raise _Refused(f"{ids[-1]} is declared without a type.")
+    return ids, types
+
+
+def _facts(text: str, kinds: Mapping[str, str]) -> defaultdict[str, set[tuple[str, str]]]:
+    """The facts that hold at the start by predicate, each once: files repeat them. The second of one is "" """
+    facts: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
+    for predicate, first, second, rest in _FACT.findall(text.strip()):
+        if rest:
+            raise _Refused(f"{' '.join(rest[:60].split())!r} among the facts is none of ALFWorld's.")
+        facts[predicate].add((first, second))
+    for predicate, rows in facts.items():
+        if predicate not in _SIGNATURES:
+            raise _Refused(f"the fact {predicate} is none of ALFWorld's.")
+        wanted = (*_SIGNATURES[predicate], "")
+        for column, kind in enumerate(wanted[:2]):
+            for word in {row[column] for row in rows}:
+                if kinds.get(word, "") != kind:
+                    raise _Refused(f"the fact {predicate} wants {kind or 'nothing'} where it has {word or 'nothing'}.")
     return facts
 
 
 def _goal(text: str, kinds: Mapping[str, str]) -> tuple[str, dict[str, str]]:
     """The task type and the types that the goal speaks of: o(bject), r(eceptacle), l(amp)."""
-    goal = re.sub(r"\s*([()])\s*", r"\1", " ".join(text.split()))
+    goal = re.sub(r" ?([()]) ?", r"\1", " ".join(text[:MAX_GOAL].split()))
     for kind, pattern in _GOALS.items():
         if match := pattern.fullmatch(goal):
             found = match.groupdict()
@@ -499,25 +534,25 @@ def _goal(text: str, kinds: Mapping[str, str]) -> tuple[str, dict[str, str]]:
 
 def _names(ids: list[str]) -> dict[str, str]:
     """The names that the player reads: within the ids of one base the first gets the highest number."""
-    bases: dict[str, str | None] = {}
+    bases: dict[str, str] = {}
+    names: dict[str, str] = {}
     for word in sorted(ids):
         base, separator, _ = word.partition("_bar_")
-        bases[word] = (base + "basin" if "basin" in word else base) if separator else None
-    left = Counter(bases.values())
-    names = {}
-    for word, base in bases.items():
-        if base is None:
-            text = word
-            for code, sign in (("_minus_", "-"), ("_plus_", "+"), ("_dot_", "."), ("_comma_", ",")):
-                text = text.replace(code, sign)
-            names[word] = text + " "  # no number follows, the space stays
+        if separator:
+            bases[word] = base + "basin" if "basin" in word else base
         else:
-            text = base
-            for code, sign in (("_minus_", "-"), ("_plus_", "+"), ("_dot_", "."), ("_comma_", ",")):
-                text = text.replace(code, sign)
-            names[word] = f"{text} {left[base]}"
-            left[base] -= 1
+            names[word] = _decoded(word) + " "  # the place of the number stays, and the space before it
+    left = Counter(bases.values())
+    for word, base in bases.items():
+        if base != _decoded(base):
+            raise _Refused(f"the name of {word} is none of ALFWorld's.")  # the official stack finds no number for it
+        names[word] = f"{base} {left[base]}"
+        left[base] -= 1
     return names
+
+
+def _decoded(word: str) -> str:
+    return word.replace("_minus_", "-").replace("_plus_", "+").replace("_dot_", ".").replace("_comma_", ",")
 
 
 def bits(mask: int) -> Iterator[int]:

@@ -1,6 +1,11 @@
-"""A playable state of a game: exactly what alfworld 0.4.2 on TextWorld 1.7.0 says and does, without either."""
+"""A playable state of a game: exactly what alfworld 0.4.2 on TextWorld 1.7.0 says and does, without either.
 
-from collections.abc import Hashable, Iterable
+Sets of objects and of receptacles are bit masks (see `Game`). What is worked out for one state (a receptacle's text, a
+place's admissible commands) is kept with the game, for every world that plays it.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Hashable
 
 from alfworld_rl.games.game import Game, bits
 from alfworld_rl.world.view import View
@@ -21,9 +26,16 @@ _HELP = """Available commands:
   slice (object) with (object):     slice an object using a sharp object
 """
 
+_KEPT = 1024
+"""How many texts and command lists a game keeps: about 0.5 MB at most."""
+
 
 class World:
-    """One playable state of a game. Sets of objects and receptacles are bit masks (see `Game`)."""
+    """One state of a game, begun by the constructor; `view` is what the player saw last.
+
+    As in the official stack a won game goes on: `done` is only whether the goal holds now, and a later command can
+    undo it.
+    """
 
     __slots__ = (
         "_clean",
@@ -37,45 +49,74 @@ class World:
         "_sliced",
         "_taken",
         "_toggled",
+        "_won",
         "game",
         "view",
     )
+
+    view: View
 
     def __init__(self, game: Game) -> None:
         self.game = game
         self.reset()
 
     def reset(self) -> View:
-        """Back to the start; the view's observation is the opening text with the task."""
+        """Back to the start; the observation is the opening text with the task."""
         game = self.game
         self._place = game.start
         self._hand = -1
         self._opened = game.opened
-        self._clean = game.clean
-        self._hot = game.hot
-        self._cool = game.cool
-        self._sliced = game.sliced
+        self._clean, self._hot, self._cool, self._sliced = game.clean, game.hot, game.cool, game.sliced
         self._toggled = game.toggled
         self._inside = list(game.inside)
         self._lying = list(game.lying)
-        self._taken = [0] * len(game.inside)
-        around = self._look() if game.receptacles_at[game.start] else _surroundings(game)
-        opening = f"-= Welcome to TextWorld, ALFRED! =-\n\n{around}\n\nYour task is to: {game.task}"
-        return self._see(opening)
+        self._taken = [0] * len(game.inside)  # what was taken from each receptacle and not put back into it
+        view: View | None = game.kept.get("opening")
+        if view is None:
+            around = self._look() if game.receptacles_at[game.start] else _middle_of_room(game.receptacles)
+            opening = f"-= Welcome to TextWorld, ALFRED! =-\n\n{around}\n\nYour task is to: {game.task}"
+            won = self._goal_holds()
+            view = View(opening, game.task, self._admissible(), int(won), won, won)
+            game.kept["opening"] = view
+        self._won = view.won
+        self.view = view
+        return view
+
+    def step(self, command: str) -> View:
+        """Does `command` if it is admissible; anything else is answered "Nothing happens." and changes nothing.
+
+        The command has to match to the letter but for space around it.
+        """
+        command = command.strip()
+        admissible = self.view.admissible_commands
+        index = bisect_left(admissible, command)
+        if index < len(admissible) and admissible[index] == command:
+            act, first, second = self.game.commands.get(command) or _understand(self.game, command)
+            observation = act(self, first, second)
+            admissible = self._admissible()
+        else:
+            observation = "Nothing happens."
+        won = self._won
+        self.view = View(observation, self.game.task, admissible, int(won), won, won)
+        return self.view
 
     def copy(self) -> "World":
         """An independent world in the same state."""
         twin = World.__new__(World)
-        for slot in World.__slots__:
-            setattr(twin, slot, getattr(self, slot))
-        twin._inside = self._inside.copy()
-        twin._lying = self._lying.copy()
-        twin._taken = self._taken.copy()
+        twin.game, twin.view, twin._won = self.game, self.view, self._won
+        twin._place, twin._hand, twin._opened = self._place, self._hand, self._opened
+        twin._clean, twin._hot, twin._cool, twin._sliced = self._clean, self._hot, self._cool, self._sliced
+        twin._toggled = self._toggled
+        twin._inside, twin._lying, twin._taken = self._inside.copy(), self._lying.copy(), self._taken.copy()
         return twin
+
+    def close(self) -> None:
+        """Nothing to release; worlds of the official stack need it."""
 
     @property
     def state_key(self) -> Hashable:
-        """Equal for two worlds of one game exactly when their states are equal (position, holdings, everything)."""
+        """Equal for two worlds of one game exactly when their states are equal: where the player stands, what is
+        held, where everything is, open, clean, hot, cool, sliced, switched on, and what was taken from where."""
         return (
             self._place,
             self._hand,
@@ -92,215 +133,278 @@ class World:
 
     @property
     def goals(self) -> dict[str, bool]:
-        """The conditions of the goal by name, as ALFRED counts them; the game is won while all of them hold."""
+        """The goal's conditions by name, as ALFRED counts them; the game is won while all of them hold."""
         goal = self.game.goal
         if goal.kind == "look_at_obj_in_light":
-            return {"object held": self._holds_target(), "lamp on": self._at_lamp()}
-        there = [self._inside[r] & goal.targets for r in goal.receptacles]
+            return {"object held": self._target_held(), "lamp on": self._lamp_on()}
+        placed = [self._inside[r] & goal.targets for r in goal.receptacles]
         if goal.kind == "pick_two_obj_and_place":
-            most = max((mask.bit_count() for mask in there), default=0)
+            most = max((objects.bit_count() for objects in placed), default=0)
             return {"first object placed": most > 0, "second object placed": most > 1}
         if not goal.state:
-            return {"object placed": any(there)}
-        done = self._in_state(goal.state)
+            return {"object placed": any(placed)}
+        ready = goal.targets & self._in_goal_state()
         return {
-            f"object {goal.state}": bool(goal.targets & done),
-            "object placed": any(there),
-            f"{goal.state} object placed": any(mask & done for mask in there),
+            f"object {goal.state}": ready > 0,
+            "object placed": any(placed),
+            f"{goal.state} object placed": any(objects & ready for objects in placed),
         }
 
-    def step(self, command: str) -> View:
-        """Does `command` if it is admissible; anything else answers "Nothing happens." and changes nothing."""
-        command = command.strip()
-        if command not in self.view.admissible_commands:
-            return self._see("Nothing happens.")
-        return self._see(self._act(command))
+    # --- what the commands do; each answers with what the player reads
 
-    # --- what a command does
+    def _go(self, receptacle: int, _: int) -> str:
+        self._place = self.game.place_of[receptacle]
+        if self.game.goal.lamps:
+            self._won = self._goal_holds()
+        return f"You arrive at {self.game.receptacles[receptacle]}. {self._examine_receptacle(receptacle)}"
 
-    def _act(self, command: str) -> str:
-        game = self.game
-        verb, _, rest = command.partition(" ")
-        names = game.cache.get("numbers")
-        if names is None:
-            names = {name: i for i, name in enumerate(game.objects)}
-            names |= {name: i for i, name in enumerate(game.receptacles)}
-            game.cache["numbers"] = names
-        if verb == "go":
-            receptacle = names[rest[3:]]
-            self._place = game.place_of[receptacle]
-            return f"You arrive at {game.receptacles[receptacle]}. {self._on(receptacle)}"
-        if verb == "look":
-            return self._look()
-        if verb == "inventory":
-            if self._hand < 0:
-                return "You are not carrying anything."
-            return f"You are carrying: a {game.objects[self._hand]}."
-        if verb == "help":
-            return _HELP
-        if verb == "open":
-            receptacle = names[rest]
-            self._opened |= 1 << receptacle
-            return f"You open the {rest}. {self._on(receptacle)}"
-        if verb == "close":
-            self._opened &= ~(1 << names[rest])
-            return f"You close the {rest}."
-        if verb == "examine":
-            if rest in game.receptacles:
-                return self._on(names[rest])
-            return self._object(names[rest])
-        if verb == "take":
-            object_name, _, receptacle_name = rest.partition(" from ")
-            number, receptacle = names[object_name], names[receptacle_name]
-            bit = 1 << number
-            self._hand = number
-            self._inside[receptacle] &= ~bit
-            self._taken[receptacle] |= bit
-            self._lying[self._place] &= ~bit
-            return f"You pick up the {object_name} from the {receptacle_name}."
-        if verb == "move":
-            object_name, _, receptacle_name = rest.partition(" to ")
-            receptacle = names[receptacle_name]
-            bit = 1 << self._hand
-            self._hand = -1
-            self._inside[receptacle] |= bit
-            self._taken[receptacle] &= ~bit
-            self._lying[self._place] |= bit
-            return f"You move the {object_name} to the {receptacle_name}."
-        if verb == "use":
-            self._toggled |= 1 << names[rest]
-            return f"You turn on the {rest}."
-        object_name, _, tool = rest.partition(" with ")
-        bit = 1 << names[object_name]
-        if verb == "clean":
-            self._clean |= bit
-        elif verb == "heat":
-            self._hot |= bit
-            self._cool &= ~bit
-        elif verb == "cool":
-            self._cool |= bit
-            self._hot &= ~bit
-        else:
-            self._sliced |= bit
-            return f"You sliced the {object_name} with the {tool}."
-        return f"You {verb} the {object_name} using the {tool}."
+    def _open(self, receptacle: int, _: int) -> str:
+        self._opened |= 1 << receptacle
+        return f"You open the {self.game.receptacles[receptacle]}. {self._examine_receptacle(receptacle)}"
 
-    # --- what a player reads
+    def _close(self, receptacle: int, _: int) -> str:
+        self._opened &= ~(1 << receptacle)
+        return f"You close the {self.game.receptacles[receptacle]}."
 
-    def _on(self, receptacle: int) -> str:
-        game = self.game
-        name, bit = game.receptacles[receptacle], 1 << receptacle
-        if not game.openable & bit:
-            return f"On the {name}, you see {self._listed(self._inside[receptacle])}."
-        if self._opened & bit:
-            return f"The {name} is open. In it, you see {self._listed(self._inside[receptacle])}."
-        return f"The {name} is closed."
+    def _take(self, item: int, receptacle: int) -> str:
+        # It stays in any other receptacle that holds it too, and lies at any other place where it lies.
+        bit = 1 << item
+        self._hand = item
+        self._inside[receptacle] &= ~bit
+        self._taken[receptacle] |= bit
+        self._lying[self._place] &= ~bit
+        self._won = self._goal_holds()
+        return f"You pick up the {self.game.objects[item]} from the {self.game.receptacles[receptacle]}."
 
-    def _object(self, number: int) -> str:
-        game = self.game
-        name, bit = game.objects[number], 1 << number
-        if number in game.contents:
-            inner = _list([f"a {game.objects[i]}" for i in game.contents[number]])
-            return f"This is a normal {name}. In it, you see {inner}."
-        clean, hot, cool, sliced = (bool(mask & bit) for mask in (self._clean, self._hot, self._cool, self._sliced))
-        if clean and (hot or cool):
-            state = "hot and clean" if hot else "cool and clean"
-        elif sliced and clean:
-            state = "clean"
-        elif sliced:
-            state = "hot" if hot else "cool" if cool else ""
-        else:
-            state = "hot" if hot else "clean" if clean else "cold" if cool else ""
-        if state:
-            return f"This is a {state} sliced {name}." if sliced else f"This is a {state} {name}."
-        if game.toggleable & self._toggled & bit:
-            return f"This {name} is on."
-        if game.sliceable & bit and sliced:
-            return f"This is a sliced {name}."
-        return f"There's nothing special about {name}."
+    def _move(self, item: int, receptacle: int) -> str:
+        bit = 1 << item
+        self._hand = -1
+        self._inside[receptacle] |= bit
+        self._taken[receptacle] &= ~bit
+        self._lying[self._place] |= bit
+        self._won = self._goal_holds()
+        return f"You move the {self.game.objects[item]} to the {self.game.receptacles[receptacle]}."
 
-    def _look(self) -> str:
+    def _clean_with(self, item: int, receptacle: int) -> str:
+        self._clean |= 1 << item
+        self._won = self._goal_holds()
+        return f"You clean the {self.game.objects[item]} using the {self.game.receptacles[receptacle]}."
+
+    def _heat_with(self, item: int, receptacle: int) -> str:
+        self._hot |= 1 << item
+        self._cool &= ~(1 << item)
+        self._won = self._goal_holds()
+        return f"You heat the {self.game.objects[item]} using the {self.game.receptacles[receptacle]}."
+
+    def _cool_with(self, item: int, receptacle: int) -> str:
+        self._cool |= 1 << item
+        self._hot &= ~(1 << item)
+        self._won = self._goal_holds()
+        return f"You cool the {self.game.objects[item]} using the {self.game.receptacles[receptacle]}."
+
+    def _slice(self, item: int, knife: int) -> str:
+        self._sliced |= 1 << item
+        return f"You sliced the {self.game.objects[item]} with the {self.game.objects[knife]}."
+
+    def _use(self, item: int, _: int) -> str:
+        self._toggled |= 1 << item  # never taken back, so the text is always "on"
+        self._won = self._goal_holds()
+        return f"You turn on the {self.game.objects[item]}."
+
+    def _help(self, _first: int, _second: int) -> str:
+        return _HELP
+
+    def _inventory(self, _first: int, _second: int) -> str:
+        if self._hand < 0:
+            return "You are not carrying anything."
+        return f"You are carrying: a {self.game.objects[self._hand]}."
+
+    def _look(self, _first: int = 0, _second: int = 0) -> str:
         game = self.game
         here = game.receptacles_at[self._place]
         if not here:
-            return "You are in the middle of a room. Looking quickly around you, you see nothing."
-        facing = _list([game.receptacles[r] for r in here])
-        lying = self._lying[self._place]
-        beside = []
-        for number in bits(lying):
-            beside += [f"a {game.objects[number]}"] * sum(self._taken[r] >> number & 1 for r in here)
-        return f"You are facing the {facing}. Next to it, you see {_list(beside)}."
+            return _middle_of_room(())
+        beside: list[str] = []
+        for item in bits(self._lying[self._place]):
+            # Only what was taken from a receptacle here, once for each.
+            beside += [f"a {game.objects[item]}"] * sum(self._taken[r] >> item & 1 for r in here)
+        return (
+            f"You are facing the {_listed([game.receptacles[r] for r in here])}. Next to it, you see {_listed(beside)}."
+        )
 
-    def _listed(self, objects: int) -> str:
-        return _list([f"a {self.game.objects[i]}" for i in bits(objects)])
-
-    # --- what a player may do
-
-    def _admissible(self) -> Iterable[str]:
+    def _examine_receptacle(self, receptacle: int, _: int = 0) -> str:
         game = self.game
-        yield from ("help", "inventory", "look")
-        for name, place in zip(game.receptacles, game.place_of, strict=True):
-            if place != self._place:
-                yield f"go to {name}"
-        hand = self._hand
-        held = 0 if hand < 0 else 1 << hand
-        if held:
-            yield f"examine {game.objects[hand]}"
-            if game.knives & held:
-                for i in bits(game.sliceable & self._lying[self._place]):
-                    yield f"slice {game.objects[i]} with {game.objects[hand]}"
-        for r in game.receptacles_at[self._place]:
-            name, bit = game.receptacles[r], 1 << r
-            yield f"examine {name}"
-            if game.openable & bit:
-                yield f"close {name}" if self._opened & bit else f"open {name}"
-            for i in bits(self._inside[r] & game.toggleable):
-                yield f"use {game.objects[i]}"
-            reachable = not game.openable & bit or self._opened & bit
+        bit = 1 << receptacle
+        is_open = self._opened & bit
+        key = (receptacle, is_open, self._inside[receptacle])
+        text: str | None = game.kept.get(key)
+        if text is None:
+            name = game.receptacles[receptacle]
+            inside = _listed([f"a {game.objects[item]}" for item in bits(self._inside[receptacle])])
+            if not game.openable & bit:
+                text = f"On the {name}, you see {inside}."
+            elif is_open:
+                text = f"The {name} is open. In it, you see {inside}."
+            else:
+                text = f"The {name} is closed."
+            _keep(game, key, text)
+        return text
+
+    def _examine_object(self, item: int, _: int) -> str:
+        game = self.game
+        name = game.objects[item]
+        if item in game.contents:
+            inside = _listed([f"a {game.objects[inner]}" for inner in game.contents[item]])
+            return f"This is a normal {name}. In it, you see {inside}."
+        clean, hot, cool, sliced = (on >> item & 1 for on in (self._clean, self._hot, self._cool, self._sliced))
+        if clean and (hot or cool):
+            states = ["hot and clean" if hot else "cool and clean"]
+        elif sliced:
+            states = ["clean"] if clean else ["hot"] if hot else ["cool"] if cool else []
+        else:
+            states = ["hot"] if hot else ["clean"] if clean else ["cold"] if cool else []
+        if sliced and (states or game.sliceable >> item & 1):
+            states.append("sliced")
+        if states and (states != ["sliced"] or not game.toggleable & self._toggled & 1 << item):
+            return f"This is a {' '.join(states)} {name}."
+        if game.toggleable & self._toggled & 1 << item:
+            return f"This {name} is on."
+        return f"There's nothing special about {name}."
+
+    # --- what the player may do
+
+    def _admissible(self) -> tuple[str, ...]:
+        game, place, hand = self.game, self._place, self._hand
+        here = game.receptacles_at[place]
+        cut = self._lying[place] & game.sliceable if hand >= 0 and game.knives >> hand & 1 else 0
+        key = (place, hand, cut, self._opened & game.openable_at[place], *[self._inside[r] for r in here])
+        commands: tuple[str, ...] | None = game.kept.get(key)
+        if commands is None:
+            commands = self._admissible_anew(here, cut)
+            _keep(game, key, commands)
+        return commands
+
+    def _admissible_anew(self, here: tuple[int, ...], cut: int) -> tuple[str, ...]:
+        """The sorted commands. The many `go to` are sorted already, and no verb begins as another one does."""
+        game, hand = self.game, self._hand
+        held = game.objects[hand] if hand >= 0 else ""
+        before_go: list[str] = [f"examine {held}"] if held else []
+        heat: list[str] = []
+        after_look: list[str] = [f"slice {game.objects[item]} with {held}" for item in bits(cut)]
+        for r in here:
+            name, inside = game.receptacles[r], self._inside[r]
+            before_go.append(f"examine {name}")
+            shut = game.openable >> r & ~self._opened >> r & 1
+            if shut:
+                after_look.append(f"open {name}")
+            elif game.openable >> r & 1:
+                before_go.append(f"close {name}")
+            after_look += [f"use {game.objects[item]}" for item in bits(inside & game.toggleable)]
             if not held:
-                if reachable:
-                    for i in bits(self._inside[r] & game.pickupable):
-                        yield f"take {game.objects[i]} from {name}"
+                if not shut:
+                    after_look += [f"take {game.objects[item]} from {name}" for item in bits(inside & game.pickupable)]
                 continue
-            if reachable and game.holds[r] & held:
-                yield f"move {game.objects[hand]} to {name}"
-            if game.sinks & bit and game.cleanable & held:
-                yield f"clean {game.objects[hand]} with {name}"
-            if game.microwaves & bit and game.heatable & held:
-                yield f"heat {game.objects[hand]} with {name}"
-            if game.fridges & bit and game.coolable & held:
-                yield f"cool {game.objects[hand]} with {name}"
+            if not shut and game.holds[r] >> hand & 1:
+                after_look.append(f"move {held} to {name}")
+            if game.sinks >> r & game.cleanable >> hand & 1:
+                before_go.append(f"clean {held} with {name}")
+            if game.microwaves >> r & game.heatable >> hand & 1:
+                heat.append(f"heat {held} with {name}")
+            if game.fridges >> r & game.coolable >> hand & 1:
+                before_go.append(f"cool {held} with {name}")
+        before_go.sort()
+        heat.sort()
+        after_look = sorted(set(after_look))  # a lamp that two receptacles here hold is used by one command
+        return (*before_go, *_goto(game, self._place), *heat, "help", "inventory", "look", *after_look)
 
     # --- the goal
 
-    def _in_state(self, state: str) -> int:
-        return {"clean": self._clean, "hot": self._hot, "cool": self._cool, "": -1}[state]
+    def _goal_holds(self) -> bool:
+        goal = self.game.goal
+        if goal.lamps:
+            return self._target_held() and self._lamp_on()
+        ready = goal.targets & self._in_goal_state()
+        enough = 2 if goal.kind == "pick_two_obj_and_place" else 1
+        inside = self._inside
+        return ready > 0 and any((inside[r] & ready).bit_count() >= enough for r in goal.receptacles)
 
-    def _holds_target(self) -> bool:
-        return self._hand >= 0 and bool(self.game.goal.targets >> self._hand & 1)
+    def _in_goal_state(self) -> int:
+        state = self.game.goal.state
+        return self._clean if state == "clean" else self._hot if state == "hot" else self._cool if state else -1
 
-    def _at_lamp(self) -> bool:
-        on = self.game.goal.lamps & self._toggled
-        return any(self._inside[r] & on for r in self.game.receptacles_at[self._place])
+    def _target_held(self) -> bool:
+        return self._hand >= 0 and self.game.goal.targets >> self._hand & 1 == 1
 
-    def _won(self) -> bool:
-        return all(self.goals.values())
-
-    def _see(self, observation: str) -> View:
-        won = self._won()
-        admissible = tuple(sorted(set(self._admissible())))
-        self.view = View(observation, self.game.task, admissible, int(won), won, won)
-        return self.view
+    def _lamp_on(self) -> bool:
+        lit = self.game.goal.lamps & self._toggled
+        return lit > 0 and any(self._inside[r] & lit for r in self.game.receptacles_at[self._place])
 
 
-def _list(items: list[str]) -> str:
-    if not items:
-        return "nothing"
-    if len(items) == 1:
-        return items[0]
+_Act = Callable[[World, int, int], str]
+_VERBS: dict[str, tuple[str, _Act]] = {
+    # What stands between the two things that a command names, and what it does with them.
+    "clean": (" with ", World._clean_with),
+    "close": ("", World._close),
+    "cool": (" with ", World._cool_with),
+    "examine": ("", World._examine_object),
+    "go": ("", World._go),
+    "heat": (" with ", World._heat_with),
+    "help": ("", World._help),
+    "inventory": ("", World._inventory),
+    "look": ("", World._look),
+    "move": (" to ", World._move),
+    "open": ("", World._open),
+    "slice": (" with ", World._slice),
+    "take": (" from ", World._take),
+    "use": ("", World._use),
+}
+
+
+def _understand(game: Game, command: str) -> tuple[_Act, int, int]:
+    """What an admissible command does, and the numbers of what it names; remembered with the game."""
+    verb, _, named = command.partition(" ")
+    between, act = _VERBS[verb]
+    if verb == "go":
+        named = named.removeprefix("to ")
+    elif verb == "examine" and named in game.receptacles:
+        act = World._examine_receptacle
+    first, _, second = named.partition(between) if between else (named, "", "")
+    understood = game.commands[command] = (act, _number(game, first), _number(game, second))
+    return understood
+
+
+def _number(game: Game, name: str) -> int:
+    for names in (game.objects, game.receptacles):
+        if name in names:
+            return names.index(name)
+    return 0
+
+
+def _goto(game: Game, place: int) -> tuple[str, ...]:
+    """The commands that lead away from `place`, sorted."""
+    key = ("go", place)
+    commands: tuple[str, ...] | None = game.kept.get(key)
+    if commands is None:
+        commands = tuple(
+            sorted(f"go to {name}" for name, at in zip(game.receptacles, game.place_of, strict=True) if at != place)
+        )
+        _keep(game, key, commands)
+    return commands
+
+
+def _keep(game: Game, key: Hashable, value: object) -> None:
+    if len(game.kept) >= _KEPT:
+        game.kept.clear()
+    game.kept[key] = value
+
+
+def _listed(items: list[str]) -> str:
+    """a, b, and c"""
+    if len(items) < 2:
+        return items[0] if items else "nothing"
     return f"{', '.join(items[:-1])}, and {items[-1]}"
 
 
-def _surroundings(game: Game) -> str:
-    seen = _list([f"a {name}" for name in game.receptacles])
+def _middle_of_room(receptacles: tuple[str, ...]) -> str:
+    seen = _listed([f"a {name}" for name in receptacles])
     return f"You are in the middle of a room. Looking quickly around you, you see {seen}."
