@@ -297,8 +297,6 @@ _PROBLEM = re.compile(
     r"\s*\(\s*:objects\s([^()]*)\)\s*\(\s*:init\s"
 )
 _GOAL = re.compile(r"\)\s*\(\s*:goal\b")
-_FACT = re.compile(r"\(\s*+(\w++)\s++(\w++)\s*+(\w*+)\s*+\)\s*+|(.+)", re.DOTALL)  # or what is no fact, all of it
-_ID = re.compile(r"[a-z]\w*", re.ASCII)
 _GOAL_SHAPES = {
     "pick_and_place_simple": "(exists(?r - receptacle)(exists(?o - object)(and(inreceptacle ?o ?r)"
     "(objecttype ?o OTYPE)(receptacletype ?r RTYPE))))",
@@ -481,8 +479,6 @@ def _kinds(declared: str) -> dict[str, str]:
     kinds = dict(zip(ids, types, strict=True))
     if len(kinds) < len(ids):
         raise _Refused(f"{Counter(ids).most_common(1)[0][0]} is declared twice.")
-    if strange := [word for word in ids if not _ID.fullmatch(word)]:
-        raise _Refused(f"{strange[0]!r} is no id of ALFWorld's.")
     return kinds
 
 
@@ -502,20 +498,25 @@ def _ids_and_types(words: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _facts(text: str, kinds: Mapping[str, str]) -> defaultdict[str, set[tuple[str, str]]]:
-    """The facts that hold at the start by predicate, each once: files repeat them. The second of one is "" """
+    """The facts that hold at the start by predicate, each once: files repeat them. The second of one is ""."""
+    *pieces, rest = text.split(")")
+    if rest.strip() or text.count("(") != len(pieces):
+        raise _Refused("the facts are not a list of (predicate id) and (predicate id id).")
     facts: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
-    for predicate, first, second, rest in _FACT.findall(text.strip()):
-        if rest:
-            raise _Refused(f"{' '.join(rest[:60].split())!r} among the facts is none of ALFWorld's.")
-        facts[predicate].add((first, second))
+    for piece in set(pieces):
+        words = piece.split()
+        if words and words[0] == "(":
+            words[:2] = ["".join(words[:2])]
+        if not 2 <= len(words) <= 3 or words[0][0] != "(":
+            raise _Refused(f"{piece.strip()[:80]!r} is no fact of ALFWorld's.")
+        facts[words[0][1:]].add((words[1], words[2] if len(words) == 3 else ""))
     for predicate, rows in facts.items():
         if predicate not in _SIGNATURES:
-            raise _Refused(f"the fact {predicate} is none of ALFWorld's.")
-        wanted = (*_SIGNATURES[predicate], "")
-        for column, kind in enumerate(wanted[:2]):
-            for word in {row[column] for row in rows}:
-                if kinds.get(word, "") != kind:
-                    raise _Refused(f"the fact {predicate} wants {kind or 'nothing'} where it has {word or 'nothing'}.")
+            raise _Refused(f"the fact {predicate[:80]!r} is none of ALFWorld's.")
+        first_kind, second_kind = (*_SIGNATURES[predicate], "")[:2]
+        for first, second in rows:
+            if kinds.get(first) != first_kind or kinds.get(second, "") != second_kind:
+                raise _Refused(f"the fact ({predicate} {first[:80]} {second[:80]}) names something unknown.")
     return facts
 
 
@@ -537,6 +538,8 @@ def _names(ids: list[str]) -> dict[str, str]:
     bases: dict[str, str] = {}
     names: dict[str, str] = {}
     for word in sorted(ids):
+        if not word.isidentifier():
+            raise _Refused(f"the id {word[:80]!r} holds other characters than letters, digits and _.")
         base, separator, _ = word.partition("_bar_")
         if separator:
             bases[word] = base + "basin" if "basin" in word else base
@@ -544,7 +547,7 @@ def _names(ids: list[str]) -> dict[str, str]:
             names[word] = _decoded(word) + " "  # the place of the number stays, and the space before it
     left = Counter(bases.values())
     for word, base in bases.items():
-        if base != _decoded(base):
+        if "_" in base and base != _decoded(base):
             raise _Refused(f"the name of {word} is none of ALFWorld's.")  # the official stack finds no number for it
         names[word] = f"{base} {left[base]}"
         left[base] -= 1

@@ -382,13 +382,14 @@ def _number(game: Game, name: str) -> int:
 
 def _goto(game: Game, place: int) -> tuple[str, ...]:
     """The commands that lead away from `place`, sorted."""
-    key = ("go", place)
-    commands: tuple[str, ...] | None = game.kept.get(key)
+    commands: tuple[str, ...] | None = game.kept.get(("go", place))
     if commands is None:
-        commands = tuple(
-            sorted(f"go to {name}" for name, at in zip(game.receptacles, game.place_of, strict=True) if at != place)
-        )
-        _keep(game, key, commands)
+        every: list[tuple[str, int]] | None = game.kept.get("go")
+        if every is None:
+            every = sorted(zip([f"go to {name}" for name in game.receptacles], game.place_of, strict=True))
+            _keep(game, "go", every)
+        commands = tuple([command for command, at in every if at != place])
+        _keep(game, ("go", place), commands)
     return commands
 
 
