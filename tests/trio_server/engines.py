@@ -1,0 +1,236 @@
+"""What stands behind the service: the local engine, or a script."""
+
+import asyncio
+import hashlib
+import json
+import re
+import threading
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from alfworld_rl.backends.protocol import AdamParams, Completion, Datum, Loss
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """Of one sampling request, under the protocol's names."""
+
+    max_tokens: int
+    temperature: float
+    top_p: float
+    seed: int
+    stop: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PartResult:
+    """Of a part of a batch. `logprobs` are per datum, shape (T,), where the engine tells them."""
+
+    loss_sum: float
+    logprobs: list[np.ndarray[Any, Any]] | None = None
+
+
+class EngineSampler(Protocol):
+    def sample(self, prompt: Sequence[int], n: int, parameters: Parameters) -> list[Completion]: ...
+
+    def logprobs(self, tokens: Sequence[int]) -> list[float]: ...
+
+
+class EngineTrainer(Protocol):
+    def forward_backward(self, data: Sequence[Datum], loss: Loss, share: float) -> PartResult:
+        """Accumulate `share` times the gradient of the mean over these data's trained tokens."""
+        ...
+
+    def optim_step(self, adam: AdamParams) -> Mapping[str, float]: ...
+
+    def save(self, kind: str, name: str) -> str:
+        """Save; returns what `Engine.sampler` and `Engine.trainer` find it by."""
+        ...
+
+
+class Engine(Protocol):
+    def trainer(self, run: str, rank: int, seed: int, source: str | None, restore_optimizer: bool) -> EngineTrainer: ...
+
+    def sampler(self, source: str | None) -> EngineSampler: ...
+
+
+class LearningEngine:
+    """This project's local engine: what is trained through the service really learns."""
+
+    def __init__(self, runs_dir: Path, policy: str = "alfworld-tiny") -> None:
+        from alfworld_rl.backends.local import LocalBackend
+
+        self._open = lambda run: LocalBackend(runs_dir, run_name=run, device="cpu")
+        self._policy = policy
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, name="engine", daemon=True).start()
+
+    def trainer(self, run: str, rank: int, seed: int, source: str | None, restore_optimizer: bool) -> EngineTrainer:
+        backend = self._open(run)
+        if source is None:
+            return _LearningTrainer(backend.new_trainer(self._policy, lora_rank=rank, seed=seed))
+        if restore_optimizer:
+            return _LearningTrainer(backend.resume_trainer(source))
+        return _LearningTrainer(backend.trainer_from(source, seed=seed))
+
+    def sampler(self, source: str | None) -> EngineSampler:
+        return _LearningSampler(self._open("samplers").sampler(self._policy, source), self._loop)
+
+
+class _LearningTrainer:
+    def __init__(self, trainer: Any) -> None:
+        self._trainer = trainer
+
+    def forward_backward(self, data: Sequence[Datum], loss: Loss, share: float) -> PartResult:
+        # Every loss of the protocol is linear in the advantage, which can therefore carry the weight of this part
+        # of the batch. Cross entropy is cispo with a ratio held at 1 and an advantage of 1.
+        if loss.name == "cross_entropy":
+            loss = Loss("cispo", 1.0, 1.0)
+            data = [replace(datum, advantages_T=datum.mask_T.astype(np.float32)) for datum in data]
+        weighted = [replace(datum, advantages_T=datum.advantages_T * np.float32(share)) for datum in data]
+        metrics = self._trainer.forward_backward(weighted, loss)
+        return PartResult(metrics["loss_sum"] / share)
+
+    def optim_step(self, adam: AdamParams) -> Mapping[str, float]:
+        return dict(self._trainer.optim_step(adam))
+
+    def save(self, kind: str, name: str) -> str:
+        save = self._trainer.save_state if kind == "training_state" else self._trainer.save_sampler_weights
+        return str(save(name))
+
+
+class _LearningSampler:
+    def __init__(self, sampler: Any, loop: asyncio.AbstractEventLoop) -> None:
+        self._sampler = sampler
+        self._loop = loop
+
+    def sample(self, prompt: Sequence[int], n: int, parameters: Parameters) -> list[Completion]:
+        sampled = self._run(
+            self._sampler.sample(
+                prompt,
+                n=n,
+                max_tokens=parameters.max_tokens,
+                temperature=parameters.temperature,
+                top_p=parameters.top_p,
+                seed=parameters.seed,
+                stop=parameters.stop,
+            )
+        )
+        return list(sampled.completions)
+
+    def logprobs(self, tokens: Sequence[int]) -> list[float]:
+        return list(self._run(self._sampler.logprobs(tokens)))
+
+    def _run(self, call: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(call, self._loop).result()
+
+
+class ScriptedEngine:
+    """Writes tool calls by a script, trains nothing, and answers in microseconds.
+
+    With `walkthroughs`, it plays the game whose first observation it finds in the prompt by that game's walkthrough;
+    otherwise it looks around. About one trajectory in three first says something that is no tool call, so that
+    the trajectories of a group differ in reward.
+    """
+
+    def __init__(self, tokenizer_folder: Path, walkthroughs: Mapping[str, Sequence[str]] | None = None) -> None:
+        from tokenizers import Tokenizer
+
+        self._tokenizer = Tokenizer.from_file(str(tokenizer_folder / "tokenizer.json"))
+        config = json.loads((tokenizer_folder / "tokenizer_config.json").read_text())
+        self.eos = self._tokenizer.token_to_id(config["eos_token"])
+        self.walkthroughs = {_spaced(text): tuple(commands) for text, commands in (walkthroughs or {}).items()}
+        self._plays: dict[bytes, tuple[str, int]] = {}  # hash of prompt and completion -> (game, next command)
+
+    def trainer(self, run: str, rank: int, seed: int, source: str | None, restore_optimizer: bool) -> EngineTrainer:
+        return _ScriptedTrainer(run)
+
+    def sampler(self, source: str | None) -> EngineSampler:
+        self._plays.clear()
+        return self
+
+    def sample(self, prompt: Sequence[int], n: int, parameters: Parameters) -> list[Completion]:
+        game, step = self._where(prompt)
+        return [self._completion(prompt, game, step, parameters, index) for index in range(n)]
+
+    def logprobs(self, tokens: Sequence[int]) -> list[float]:
+        return [0.0, *(_logprob(token, 0) for token in tokens[1:])]
+
+    def _where(self, prompt: Sequence[int]) -> tuple[str, int]:
+        """Which game the prompt plays, and how many commands of its walkthrough have been given."""
+        raw = np.asarray(prompt, dtype="<i4")
+        for end in np.flatnonzero(raw == self.eos)[::-1][:4] + 1:
+            if (play := self._plays.get(_digest(raw[:end]))) is not None:
+                return play
+        if not self.walkthroughs:
+            return "", 0
+        text = _spaced(self._tokenizer.decode(list(prompt), skip_special_tokens=False))
+        return next((opening for opening in self.walkthroughs if opening in text), ""), 0
+
+    def _completion(
+        self, prompt: Sequence[int], game: str, step: int, parameters: Parameters, index: int
+    ) -> Completion:
+        walkthrough = self.walkthroughs.get(game, ())
+        if step == 0 and (parameters.seed + index) % 3 == 0:
+            text, step = "I would rather think about it.", -1
+        else:
+            command = walkthrough[max(step, 0)] if max(step, 0) < len(walkthrough) else "look"
+            text = _tool_call(command)
+            step = max(step, 0) + 1
+        for stop in parameters.stop:
+            text = text.split(stop)[0] + stop if stop in text else text
+        tokens = [*self._tokenizer.encode(text, add_special_tokens=False).ids, self.eos][: parameters.max_tokens]
+        self._plays[_digest(np.asarray([*prompt, *tokens], dtype="<i4"))] = (game, step)
+        logprobs = tuple(_logprob(token, parameters.seed) for token in tokens)
+        return Completion(tuple(tokens), logprobs, "stop" if tokens[-1] == self.eos else "length")
+
+
+class _ScriptedTrainer:
+    def __init__(self, run: str) -> None:
+        self._run = run
+
+    def forward_backward(self, data: Sequence[Datum], loss: Loss, share: float) -> PartResult:
+        return PartResult(
+            float(sum(-datum.advantages_T[datum.mask_T].sum() for datum in data)),
+            [datum.logprobs_T for datum in data],
+        )
+
+    def optim_step(self, adam: AdamParams) -> Mapping[str, float]:
+        return {"grad_norm": 0.0}
+
+    def save(self, kind: str, name: str) -> str:
+        return f"scripted://{self._run}/{kind}/{name}"
+
+
+def walkthroughs(data_root: Path) -> dict[str, list[str]]:
+    """Of every game under a data root: what its first observation says of the room and the task -> commands."""
+    from alfworld_rl.world import Game, World
+
+    found = {}
+    for path in sorted(data_root.glob("json_2.1.1/*/*/*/game.tw-pddl")):
+        game = Game.load(path)
+        found[World(game).reset().observation] = list(game.walkthrough)
+    return found
+
+
+def _tool_call(command: str) -> str:
+    return (
+        f"<tool_call>\n<function=alfworld_step>\n<parameter=action>\n{command}\n</parameter>\n</function>\n</tool_call>"
+    )
+
+
+def _spaced(text: str) -> str:
+    return re.sub(r"\s+", " ", text).strip()
+
+
+def _logprob(token: int, seed: int) -> float:
+    """Some number below 0 that depends on token and seed and that float32 holds exactly."""
+    return -((token * 31 + seed * 17) % 1024 + 1) / 1024
+
+
+def _digest(tokens: np.ndarray[Any, Any]) -> bytes:
+    return hashlib.blake2b(tokens.tobytes(), digest_size=16).digest()
