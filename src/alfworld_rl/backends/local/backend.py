@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 from peft import PeftModel
+from safetensors import SafetensorError
 
 from alfworld_rl.backends.local import models
 from alfworld_rl.backends.local.checkpoints import CheckpointStore, Record
@@ -66,14 +67,18 @@ class LocalBackend:
                 "or start a new run from these weights"
             )
         folder, record = self._store.open(checkpoint)
-        trainer = self._trainer(*self._restored(folder, record, trainable=True), record)
-        trainer.restore_optimizer(folder)
+        trainer = self._trainer(*self._restored(checkpoint, folder, record, trainable=True), record)
+        try:
+            trainer.restore_optimizer(folder)
+        except (OSError, KeyError, SafetensorError) as error:
+            raise CheckpointError(f"the optimizer state of {state_uri} in {folder} is damaged; use another") from error
         return trainer
 
     def trainer_from(self, uri: str, *, seed: int) -> LocalTrainer:
-        folder, record = self._store.open(self._store.parse(uri))
+        checkpoint = self._store.parse(uri)
+        folder, record = self._store.open(checkpoint)
         started = Record(record.base_model, record.lora_rank, seed, 0)
-        return self._trainer(*self._restored(folder, record, trainable=True), started)
+        return self._trainer(*self._restored(checkpoint, folder, record, trainable=True), started)
 
     def sampler(self, base_model: str, model_path: str | None = None) -> LocalSampler:
         if model_path is None:
@@ -90,17 +95,24 @@ class LocalBackend:
                 f"{model_path} was trained from {record.base_model}, not from {base_model}; "
                 f"give --base-model {record.base_model}"
             )
-        model, _ = self._restored(folder, record, trainable=False)
+        model, _ = self._restored(checkpoint, folder, record, trainable=False)
         return LocalSampler(model, cache_bytes=self._cache_bytes)
 
     def close(self) -> None:
         """Nothing is held beyond the trainers and samplers themselves."""
 
-    def _restored(self, folder: Path, record: Record, *, trainable: bool) -> tuple[models.Model, PeftModel | None]:
-        if record.lora_rank:
-            model = models.load(record.base_model, self._device)
-            return model, models.load_lora(model, folder, trainable=trainable)
-        model = models.load(record.base_model, self._device, weights=folder)
+    def _restored(
+        self, checkpoint: Checkpoint, folder: Path, record: Record, *, trainable: bool
+    ) -> tuple[models.Model, PeftModel | None]:
+        model = models.load(record.base_model, self._device)
+        try:
+            if record.lora_rank:
+                return model, models.load_lora(model, folder, trainable=trainable)
+            models.load_weights(model, folder)
+        except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+            raise CheckpointError(
+                f"the checkpoint {checkpoint} in {folder} is damaged ({type(error).__name__}); use another"
+            ) from error
         model.module.requires_grad_(trainable)
         return model, None
 

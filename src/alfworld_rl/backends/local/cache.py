@@ -6,10 +6,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from alfworld_rl.backends.local.packed import KVCache
-
-# Shorter common beginnings are cheaper to compute again than to copy and keep.
-_WORTH_COPYING = 16
+from alfworld_rl.backends.local.packed import PIECE, KVCache
 
 
 class PrefixCache:
@@ -22,30 +19,34 @@ class PrefixCache:
         self._bytes = 0
         self._token_bytes = 0.0
 
-    def take(self, prompt: Sequence[int], limit: int, others: Iterable[tuple[Sequence[int], KVCache]] = ()) -> KVCache:
-        """The longest known beginning of `prompt`, of at most `limit` tokens, for the caller to extend.
+    def take(self, prompt: Sequence[int], in_use: Iterable[tuple[Sequence[int], KVCache]]) -> KVCache:
+        """The keys and values of the longest known beginning of `prompt`, for the caller to extend.
 
-        A stored sequence that is a beginning of the prompt as a whole is handed out itself; of any other, and of the
-        `others` that are in use, the common beginning is copied.
+        A stored sequence that `prompt` continues (a trajectory's last turn) is handed out itself. Otherwise a common
+        beginning, with one of those or with one of the sequences `in_use`, is copied up to the end of a piece: there
+        it is what reading the prompt would have computed, bit for bit, so that it does not matter who came first.
+        The last prompt token is always left to the caller: its logits are where a completion begins.
         """
-        prompt_T = np.array(prompt[:limit], dtype=np.int32)
-        best, best_key, best_cache = 0, None, None
+        prompt_T = np.array(prompt[:-1], dtype=np.int32)
+        continued, continued_key = 0, None
+        shared, shared_with, shared_key = PIECE - 1, None, None
         for key, (tokens_T, cache) in self._stored.items():
-            if (length := _common(tokens_T, prompt_T, best)) > best:
-                best, best_key, best_cache = length, key, cache
-        for tokens, cache in others:
-            tokens_T = np.array(tokens[: cache.length], dtype=np.int32)
-            if (length := _common(tokens_T, prompt_T, best)) > best:
-                best, best_key, best_cache = length, None, cache
-        if best_cache is None or best < _WORTH_COPYING:
+            length = _common(tokens_T, prompt_T, min(continued, shared))
+            if length == len(tokens_T) > continued:
+                continued, continued_key = length, key
+            if length > shared:
+                shared, shared_with, shared_key = length, cache, key
+        if continued_key is not None:
+            return self._drop(continued_key)
+        for tokens, cache in in_use:
+            length = _common(np.array(tokens[: cache.length], dtype=np.int32), prompt_T, shared)
+            if length > shared:
+                shared, shared_with, shared_key = length, cache, None
+        if shared_with is None:
             return KVCache()
-        if best_key is None:
-            return best_cache.fork(best)
-        if best_cache.length == best:
-            self._drop(best_key)
-            return best_cache
-        self._stored.move_to_end(best_key)
-        return best_cache.fork(best)
+        if shared_key is not None:
+            self._stored.move_to_end(shared_key)
+        return shared_with.fork(shared - shared % PIECE)
 
     def put(self, tokens: Sequence[int], cache: KVCache) -> None:
         self._stored[self._keys] = np.array(tokens, dtype=np.int32), cache
@@ -66,8 +67,10 @@ class PrefixCache:
         while self._stored and self._bytes > capacity:
             self._drop(next(iter(self._stored)))
 
-    def _drop(self, key: int) -> None:
-        self._bytes -= self._stored.pop(key)[1].nbytes
+    def _drop(self, key: int) -> KVCache:
+        _, cache = self._stored.pop(key)
+        self._bytes -= cache.nbytes
+        return cache
 
 
 def _common(tokens_T: NDArray[np.int32], prompt_T: NDArray[np.int32], at_least: int) -> int:

@@ -212,15 +212,10 @@ class LocalSampler:
         return True
 
     def _start(self, request: _Request) -> _Sequence:
-        # The last prompt token is always computed: its logits are where the completion begins.
-        cache = (
-            KVCache() if request.score else self._cache.take(request.prompt, len(request.prompt) - 1, self._in_use())
-        )
+        in_use = ((sequence.tokens, sequence.cache) for sequence in self._active)
+        cache = KVCache() if request.score else self._cache.take(request.prompt, in_use)
         request.cached = cache.length
         return _Sequence(request, 0, cache, list(request.prompt), _random(request.seed, 0))
-
-    def _in_use(self) -> list[tuple[list[int], KVCache]]:
-        return [(sequence.tokens, sequence.cache) for sequence in self._active]
 
     def _step(self) -> None:
         spans: list[packed.Span] = []

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub import HfApi
 from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
@@ -46,31 +47,20 @@ class Model:
         return Model(self.name, module.requires_grad_(False), self.tokenizer, self.stop_tokens)
 
 
-def load(name: str, device: torch.device, weights: Path | None = None) -> Model:
+def load(name: str, device: torch.device) -> Model:
     """The base model `name`: a built-in policy, a folder, or a model of the hub; the hub is asked last.
 
-    `weights` is a folder of `save_pretrained` to take all weights from instead. Raises BackendError.
+    Raises BackendError when there is none that can be used.
     """
     source = _folder(name)
     try:
-        try:
-            config = AutoConfig.from_pretrained(source, local_files_only=True)
-            only_local = True
-        except OSError:
-            if Path(source).is_dir():
-                raise
-            config = AutoConfig.from_pretrained(source)
-            only_local = False
-        tokenizer = AutoTokenizer.from_pretrained(source, local_files_only=only_local)
+        config = _config(source)
+        tokenizer = AutoTokenizer.from_pretrained(source)
         module = AutoModelForCausalLM.from_pretrained(
-            weights or source,
-            config=config,
-            dtype=torch.float32,
-            attn_implementation=packed.ATTENTION,
-            local_files_only=only_local or weights is not None,
+            source, config=config, dtype=torch.float32, attn_implementation=packed.ATTENTION
         )
-    except (OSError, ValueError, KeyError) as error:
-        reason = str(error).strip().splitlines()[0].rstrip(".") if str(error).strip() else type(error).__name__
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
         raise BackendError(
             f"the base model {name!r} could not be loaded ({reason}); give the folder of a causal language model, "
             f"a model of the hub that this machine can reach, or {' or '.join(builtin.NAMES)}"
@@ -80,6 +70,20 @@ def load(name: str, device: torch.device, weights: Path | None = None) -> Model:
     stops.update(generation if isinstance(generation, list) else [generation])
     module.to(device).eval().requires_grad_(False)  # no dropout: the trainer must see the sampler's own distribution
     return Model(name, module, tokenizer, frozenset(stops - {None}))
+
+
+def _config(source: str) -> Any:
+    try:
+        return AutoConfig.from_pretrained(source, local_files_only=True)
+    except OSError:
+        if Path(source).is_dir():
+            raise
+        # transformers would try an unreachable hub again and again; this asks once whether the model is there.
+        try:
+            HfApi().model_info(source, timeout=10)
+        except Exception as error:  # of whatever HTTP library the hub's client is built on
+            raise OSError(f"there is no such folder, and the hub says: {error}") from error
+        return AutoConfig.from_pretrained(source)
 
 
 def _folder(name: str) -> str:
@@ -101,6 +105,12 @@ def add_lora(model: Model, *, rank: int, seed: int) -> PeftModel:
         torch.manual_seed(seed)
         config = LoraConfig(r=rank, lora_alpha=_LORA_ALPHA, target_modules="all-linear", task_type="CAUSAL_LM")
         return get_peft_model(model.module, config)
+
+
+def load_weights(model: Model, folder: Path) -> None:
+    """Take all weights from a folder of `save_pretrained`."""
+    saved = AutoModelForCausalLM.from_pretrained(folder, config=model.module.config, dtype=torch.float32)
+    model.module.load_state_dict(saved.state_dict())
 
 
 def load_lora(model: Model, folder: Path, *, trainable: bool) -> PeftModel:

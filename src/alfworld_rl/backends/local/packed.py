@@ -22,6 +22,10 @@ ATTENTION = "alfworld_packed"
 # (smaller and odd counts take other kernels). So a completion does not depend on what happens to be batched with it.
 _ROW_MULTIPLE = 16
 
+# Attention with a cache is computed in pieces that end at multiples of this position. So the keys and values of a
+# prompt up to such a position are the same bits whether it was read at once or found in the cache up to another.
+PIECE = 128
+
 
 class KVCache:
     """Keys and values of the first `length` tokens of one sequence, per layer as (2, kv heads, capacity, head dim)."""
@@ -73,7 +77,7 @@ class Span:
 
     tokens: Sequence[int]
     cache: KVCache | None = None
-    mask: Tensor | None = field(default=None, init=False)
+    masks: dict[int, Tensor] = field(default_factory=dict, init=False)
 
     @property
     def past(self) -> int:
@@ -101,6 +105,8 @@ def forward(module: Any, spans: Sequence[Span], keep: Sequence[int]) -> Tensor:
         spans.append(Span([0] * fill))
         tokens += [0] * fill
         positions += range(fill)
+    kept = len(keep)
+    keep = [*keep, *[0] * (-kept % _ROW_MULTIPLE)]
     device = next(module.parameters()).device
     with _laid_out(spans):
         logits: Tensor = module(
@@ -112,7 +118,7 @@ def forward(module: Any, spans: Sequence[Span], keep: Sequence[int]) -> Tensor:
     for span in spans:
         if span.cache is not None:
             span.cache.advance(len(span.tokens))
-    return logits[0]
+    return logits[0, :kept]
 
 
 def _packed_attention(
@@ -123,32 +129,47 @@ def _packed_attention(
     start = 0
     for span in _row.get():
         stop = start + len(span.tokens)
-        keys, values = key[0, :, start:stop], value[0, :, start:stop]
-        if span.cache is not None:
+        queries, keys, values = query[0, :, start:stop], key[0, :, start:stop], value[0, :, start:stop]
+        if span.cache is None:
+            out.append(_attend(queries, keys, values, None, scaling))
+        else:
             keys, values = span.cache.extend(module.layer_idx, keys, values)
-        out.append(_attend(query[0, :, start:stop], keys, values, span, scaling))
+            past, length = span.past, keys.shape[1]
+            first = past
+            while first < length:
+                last = min(first - first % PIECE + PIECE, length)
+                piece = queries[:, first - past : last - past]
+                out.append(_attend(piece, keys[:, :last], values[:, :last], span.masks, scaling))
+                first = last
         start = stop
     return torch.cat(out, dim=1).transpose(0, 1).unsqueeze(0), None
 
 
-def _attend(query: Tensor, key: Tensor, value: Tensor, span: Span, scaling: float) -> Tensor:
-    """query (heads, n, d) over key and value (kv heads, L, d), the last n of them its own -> (heads, n, d)."""
+def _attend(query: Tensor, key: Tensor, value: Tensor, masks: dict[int, Tensor] | None, scaling: float) -> Tensor:
+    """query (heads, n, d) over key and value (kv heads, L, d), the last n of them its own -> (heads, n, d).
+
+    `masks` keeps masks by L, since they are the same for all layers.
+    """
     (heads, n, _), (kv_heads, length, _) = query.shape, key.shape
     groups = heads // kv_heads
     if n == 1:
         # One query sees everything, so the heads that share a key head can be the rows of one product.
         seen = F.scaled_dot_product_attention(
-            query.view(1, kv_heads, groups, -1), key.unsqueeze(0), value.unsqueeze(0), scale=scaling
+            query.reshape(1, kv_heads, groups, -1), key.unsqueeze(0), value.unsqueeze(0), scale=scaling
         )
         return seen.view(heads, 1, -1)
-    if length > n and span.mask is None:  # the same for all layers
-        span.mask = torch.ones(n, length, dtype=torch.bool, device=query.device).tril(length - n)
+    mask = None
+    if length > n:
+        assert masks is not None
+        if length not in masks:
+            masks[length] = torch.ones(n, length, dtype=torch.bool, device=query.device).tril(length - n)
+        mask = masks[length]
     # Expanding (no copy) instead of enable_gqa, which leaves the fast kernel on the CPU.
     seen = F.scaled_dot_product_attention(
         query.reshape(kv_heads, groups, n, -1),
         key.unsqueeze(1).expand(-1, groups, -1, -1),
         value.unsqueeze(1).expand(-1, groups, -1, -1),
-        attn_mask=span.mask,
+        attn_mask=mask,
         is_causal=length == n,
         scale=scaling,
     )

@@ -2,7 +2,7 @@
 
 import contextlib
 import resource
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -46,13 +46,20 @@ class LocalTrainer:
         self._run = run
         self._micro_batch_tokens = micro_batch_tokens
         self._cache_bytes = cache_bytes
-        self._weights = {name: weight for name, weight in model.module.named_parameters() if weight.requires_grad}
+        self._weights: dict[str, torch.nn.Parameter] = {
+            name: weight for name, weight in model.module.named_parameters() if weight.requires_grad
+        }
         self._adam = torch.optim.AdamW(self._weights.values())
         self._steps = record.optimizer_steps
 
     @property
     def tokenizer(self) -> Tokenizer:
         return self._model.tokenizer
+
+    @property
+    def weights(self) -> Mapping[str, torch.nn.Parameter]:
+        """The weights under training, by name; `.grad` is the gradient accumulated since the last step."""
+        return self._weights
 
     def forward_backward(self, data: Sequence[Datum], loss: Loss) -> Metrics:
         """Accumulate the gradient of `loss` over `data`, by micro-batches whose sum it exactly is.

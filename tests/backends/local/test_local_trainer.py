@@ -1,0 +1,161 @@
+import asyncio
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from local_data import datum, datum_of
+from transformers import AutoModelForCausalLM
+
+from alfworld_rl.backends.local import LocalBackend, LocalSampler, LocalTrainer
+from alfworld_rl.backends.protocol import AdamParams, BackendError, Datum, Loss, LossName
+
+PROMPTS = [[3, 1, 4, 1, 5, 9, 2, 6], [2, 7, 1, 8], [1, 6, 1, 8, 0, 3, 3, 9, 8, 8, 7]]
+
+
+def sampled_data(sampler: LocalSampler, advantages: tuple[float, ...] = (1.0, -0.5, 0.25)) -> list[Datum]:
+    async def play() -> list[Datum]:
+        answers = [await sampler.sample(prompt, max_tokens=9, seed=i) for i, prompt in enumerate(PROMPTS)]
+        return [
+            datum(prompt, answer.completions[0], advantage)
+            for prompt, answer, advantage in zip(PROMPTS, answers, advantages, strict=True)
+        ]
+
+    return asyncio.run(play())
+
+
+def new_trainer(tmp_path: Path, base_model: str, rank: int = 4, **options: int) -> LocalTrainer:
+    return LocalBackend(tmp_path, run_name="run", **options).new_trainer(base_model, lora_rank=rank, seed=0)
+
+
+def gradients(trainer: LocalTrainer) -> torch.Tensor:
+    return torch.cat([weight.grad.flatten() for weight in trainer.weights.values() if weight.grad is not None])
+
+
+@pytest.mark.parametrize("name", ["ppo", "importance_sampling", "cispo", "cross_entropy"])
+def test_loss_is_the_formula_over_the_models_own_logprobs(tmp_path: Path, base_model: str, name: LossName) -> None:
+    prompt, written = [3, 1, 4, 1, 5], [9, 2, 6, 5]
+    sampling, advantages = [-1.0, -3.0, -4.5, -2.5], [1.0, -2.0, 0.5, 1.5]
+    reference = AutoModelForCausalLM.from_pretrained(base_model, dtype=torch.float32)
+    with torch.no_grad():
+        logits = reference(torch.tensor([[*prompt, *written]])).logits[0].double()
+    logprobs = [
+        math.log(torch.softmax(logits[len(prompt) - 1 + i], -1)[token].item()) for i, token in enumerate(written)
+    ]
+    expected = 0.0
+    clipped = 0
+    for logprob, old, advantage in zip(logprobs, sampling, advantages, strict=True):
+        ratio = math.exp(logprob - old)
+        bounded = min(max(ratio, 0.8), 1.2)
+        expected += {
+            "ppo": -min(ratio * advantage, bounded * advantage),
+            "importance_sampling": -ratio * advantage,
+            "cispo": -bounded * advantage * logprob,
+            "cross_entropy": -logprob,
+        }[name]
+        clipped += (name == "ppo" and ratio * advantage > bounded * advantage) or (name == "cispo" and ratio != bounded)
+    metrics = new_trainer(tmp_path, base_model).forward_backward(
+        [datum_of(prompt, written, sampling, advantages)], Loss(name)
+    )
+    assert metrics["loss_sum"] == pytest.approx(expected, rel=1e-5)
+    assert metrics["loss_mean"] == pytest.approx(expected / 4, rel=1e-5)
+    assert metrics["token_count"] == 4
+    if name != "cross_entropy":
+        assert metrics["clip_fraction"] == clipped / 4
+        kl = sum(math.exp(new - old) - 1 - (new - old) for new, old in zip(logprobs, sampling, strict=True)) / 4
+        assert metrics["approx_kl"] == pytest.approx(kl, rel=1e-5)
+
+
+@pytest.mark.parametrize("rank", [0, 4])
+@pytest.mark.parametrize("advantage", [1.0, -1.0])
+def test_a_step_moves_the_probability_of_a_trajectory_with_its_advantage(
+    tmp_path: Path, base_model: str, rank: int, advantage: float
+) -> None:
+    trainer = new_trainer(tmp_path, base_model, rank)
+    before = trainer.sampler()
+    data = sampled_data(before, (advantage, 0.0, 0.0))
+    tokens = [*data[0].tokens_T.tolist(), int(data[0].targets_T[-1])]
+    trainer.forward_backward(data, Loss("ppo"))
+    trainer.optim_step(AdamParams(learning_rate=1e-4))
+    changed = sum(asyncio.run(trainer.sampler().logprobs(tokens))[len(PROMPTS[0]) :])
+    unchanged = sum(asyncio.run(before.logprobs(tokens))[len(PROMPTS[0]) :])
+    assert unchanged == pytest.approx(float(data[0].logprobs_T.sum()), abs=1e-4)
+    assert (changed - unchanged) * advantage > 1e-4
+
+
+def test_gradients_do_not_depend_on_the_token_budget(tmp_path: Path, base_model: str) -> None:
+    found = {}
+    for budget in (1, 30, 10_000):
+        trainer = new_trainer(tmp_path, base_model, rank=0, micro_batch_tokens=budget)
+        metrics = trainer.forward_backward(sampled_data(trainer.sampler()), Loss("ppo"))
+        found[metrics["micro_batches"]] = gradients(trainer)
+    assert list(found) == [3, 2, 1]
+    whole = found.pop(1)
+    for parts in found.values():
+        assert torch.allclose(parts, whole, atol=1e-5, rtol=0)
+
+
+def test_gradients_equal_those_of_a_plain_padded_model(tmp_path: Path, base_model: str) -> None:
+    trainer = new_trainer(tmp_path, base_model, rank=0)
+    data = sampled_data(trainer.sampler())
+    trainer.forward_backward(data, Loss("cross_entropy"))
+    reference = AutoModelForCausalLM.from_pretrained(base_model, dtype=torch.float32)
+    longest = max(len(datum.tokens_T) for datum in data)
+    padded = torch.zeros(len(data), longest, dtype=torch.long)
+    labels = torch.full((len(data), longest), -100)
+    attention = torch.zeros(len(data), longest, dtype=torch.long)
+    for row, item in enumerate(data):
+        length = len(item.tokens_T)
+        padded[row, :length] = torch.from_numpy(item.tokens_T)
+        attention[row, :length] = 1
+        labels[row, :length][torch.from_numpy(item.mask_T)] = torch.from_numpy(item.targets_T[item.mask_T]).long()
+    logits = reference(padded, attention_mask=attention).logits
+    torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=-100).backward()
+    for name, weight in reference.named_parameters():
+        assert torch.allclose(trainer.weights[name].grad, weight.grad, atol=1e-5), name
+
+
+def test_calls_before_a_step_add_up(tmp_path: Path, base_model: str) -> None:
+    trainer = new_trainer(tmp_path, base_model)
+    data = sampled_data(trainer.sampler())
+    trainer.forward_backward(data[:1], Loss())
+    first = gradients(trainer).clone()
+    trainer.forward_backward(data[1:], Loss())
+    both = gradients(trainer).clone()
+    assert not torch.allclose(first, both)
+    trainer.optim_step(AdamParams(learning_rate=0.0))
+    trainer.forward_backward(data[1:], Loss())
+    assert torch.allclose(first + gradients(trainer), both, atol=1e-6)
+
+
+def test_the_steps_norm_is_bounded_and_reported(tmp_path: Path, base_model: str) -> None:
+    trainer = new_trainer(tmp_path, base_model)
+    data = sampled_data(trainer.sampler())
+    trainer.forward_backward(data, Loss())
+    norm = gradients(trainer).norm().item()
+    assert trainer.optim_step(AdamParams(grad_clip_norm=norm / 10))["grad_norm"] == pytest.approx(norm, rel=1e-5)
+
+
+def test_adam_is_adamw_with_decoupled_decay(tmp_path: Path, base_model: str) -> None:
+    trainer = new_trainer(tmp_path, base_model, rank=0)
+    name, weight = next(iter(trainer.weights.items()))
+    trainer.forward_backward(sampled_data(trainer.sampler()), Loss())
+    before, gradient = weight.detach().clone(), weight.grad.clone()
+    trainer.optim_step(AdamParams(learning_rate=0.01, weight_decay=0.1, eps=1e-12, grad_clip_norm=0.0))
+    # After one step both bias-corrected moments are the gradient and its square: a step of the learning rate's size.
+    expected = before * (1 - 0.01 * 0.1) - 0.01 * gradient / (gradient.abs() + 1e-12)
+    assert torch.allclose(weight, expected, atol=1e-6), name
+
+
+def test_untrained_tokens_and_empty_batches(tmp_path: Path, base_model: str) -> None:
+    trainer = new_trainer(tmp_path, base_model)
+    with pytest.raises(BackendError, match="no token to train on"):
+        trainer.forward_backward([datum_of([1, 2], [], [], [])], Loss())
+    with pytest.raises(BackendError, match="forward_backward first"):
+        trainer.optim_step(AdamParams())
+
+
+def test_only_the_adapter_is_trained_with_a_rank(tmp_path: Path, base_model: str) -> None:
+    assert all("lora" in name for name in new_trainer(tmp_path, base_model, rank=2).weights)
+    everything = new_trainer(tmp_path, base_model, rank=0).weights
+    assert "model.embed_tokens.weight" in everything
