@@ -202,6 +202,10 @@ class AgentProtocol:
         text = self.tokenizer.decode(tokens, skip_special_tokens=False)
         return Turn(text, read_action(text))
 
+    def cut_off(self, completion: Completion) -> bool:
+        """Whether a token limit ended the completion before the model did."""
+        return completion.stop_reason == "length" and (not completion.tokens or completion.tokens[-1] not in self._ends)
+
     def call(self, action: str) -> list[int]:
         """The tokens of a whole message that calls the tool with `action` in the model's own form, ended."""
         before, after, in_json = self._call

@@ -64,6 +64,16 @@ class Transcript:
         return sum(end - start for start, end in self._turns)
 
     @property
+    def prefill_count(self) -> int:
+        """Prompt tokens of all turns together: what a service without a cache has to read."""
+        return sum(start for start, _ in self._turns)
+
+    @property
+    def cacheable_count(self) -> int:
+        """Those of them that earlier turns of this transcript had already sent or sampled."""
+        return sum(end for _, end in self._turns[:-1])
+
+    @property
     def written_L(self) -> NDArray[np.bool_]:
         """Whether the model wrote each of the L tokens."""
         return np.frombuffer(bytes(self._written), np.bool_)
