@@ -1,0 +1,142 @@
+"""`alfworld-rl play GAME`: a game in the terminal, by hand or by the demonstrator."""
+
+import argparse
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from alfworld_rl.agent.demonstrator import Demonstrator
+from alfworld_rl.errors import UsageError
+from alfworld_rl.world import Game, View, World
+
+_GAME_FILE = "game.tw-pddl"
+_DEMONSTRATION_STEPS = 50  # what a game is given in ALFWorld's evaluations
+
+
+def add_parser(commands: Any) -> argparse.ArgumentParser:
+    """Add `play` to the sub-parsers of a command line."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "play",
+        help="play a game in the terminal",
+        description="Play a game in the terminal. Tab completes the commands that the game admits, ? lists them, "
+        "quit (or Ctrl-D) leaves. Lines can also be piped in.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("game", type=Path, metavar="GAME", help="a game.tw-pddl, or the folder it is in")
+    parser.add_argument(
+        "--environment",
+        choices=("fast", "textworld"),
+        default="fast",
+        help="what plays the game: the world of this package, or the official stack (default: %(default)s)",
+    )
+    parser.add_argument("--demonstrator", action="store_true", help="watch the demonstrator play instead")
+    parser.set_defaults(run_command=run)
+    return parser
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Play `arguments.game`; returns 0, or 1 if the demonstrator did not win."""
+    path = _game_file(arguments.game)
+    with closing(_open_world(path, arguments.environment)) as world:
+        view = world.reset()
+        _show(view.observation)
+        return _demonstrate(world, view) if arguments.demonstrator else _play(world, view)
+
+
+def printable(text: str) -> str:
+    """`text` without anything a terminal would obey; game files come from strangers."""
+    return "".join(c if c == "\n" or c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def _game_file(path: Path) -> Path:
+    if path.is_file():
+        return path
+    if (path / _GAME_FILE).is_file():
+        return path / _GAME_FILE
+    if not path.exists():
+        raise UsageError(f"There is no game {path}: pass a {_GAME_FILE} or the folder it is in.")
+    within = sorted(path.glob(f"*/{_GAME_FILE}"))
+    if len(within) == 1:
+        return within[0]
+    hint = f"pass one of its {len(within)} trials, such as {within[0].parent}" if within else "pass a trial's folder"
+    raise UsageError(f"There is no {_GAME_FILE} in {path}: {hint}.")
+
+
+def _open_world(path: Path, environment: str) -> Any:
+    if environment == "textworld":
+        from alfworld_rl.world.textworld import TextWorldWorld
+
+        return TextWorldWorld(path)
+    return World(Game.load(path))
+
+
+def _demonstrate(world: Any, view: View) -> int:
+    demonstrator = Demonstrator(view.task, view)
+    for step in range(1, _DEMONSTRATION_STEPS + 1):
+        command = demonstrator.act()
+        view = world.step(command)
+        demonstrator.observe(command, view)
+        _show(f"> {command}\n{view.observation}")
+        if view.done:
+            _show(f"The demonstrator won in {_steps(step)}.")
+            return 0
+    _show(f"The demonstrator did not win in {_steps(_DEMONSTRATION_STEPS)}.")
+    return 1
+
+
+def _play(world: Any, view: View) -> int:
+    steps = 0
+    lines = _typed_lines if sys.stdin.isatty() and sys.stdout.isatty() else _piped_lines
+    views = [view]  # the last one is what completion goes by
+    for line in lines(views):
+        if line in ("quit", "exit"):
+            break
+        if line == "?":
+            _show("\n".join(views[-1].admissible_commands))
+            continue
+        view = world.step(line)
+        views[:] = [view]
+        steps += 1
+        _show(view.observation)
+        if view.done:
+            _show(f"You won in {_steps(steps)}.")
+            return 0
+    _show(f"You left after {_steps(steps)}; the task was to {view.task}")
+    return 0
+
+
+def _typed_lines(views: list[View]) -> Iterator[str]:
+    from prompt_toolkit import PromptSession
+    from prompt_toolkit.completion import WordCompleter
+
+    completer = WordCompleter(
+        lambda: [printable(command) for command in views[-1].admissible_commands], sentence=True, match_middle=True
+    )
+    session: PromptSession[str] = PromptSession("> ", completer=completer, complete_while_typing=True)
+    while True:
+        try:
+            line = session.prompt().strip()
+        except (EOFError, KeyboardInterrupt):
+            return
+        if line:
+            yield line
+
+
+def _piped_lines(_: list[View]) -> Iterator[str]:
+    try:
+        for line in sys.stdin:
+            if line := line.strip():
+                _show(f"> {line}")
+                yield line
+    except KeyboardInterrupt:
+        return
+
+
+def _show(text: str) -> None:
+    print(printable(text), flush=True)
+
+
+def _steps(count: int) -> str:
+    return f"{count} step{'' if count == 1 else 's'}"
