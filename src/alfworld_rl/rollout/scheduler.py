@@ -15,7 +15,7 @@ from alfworld_rl.games import GameRef
 from alfworld_rl.rollout.environments import Environment, Environments
 from alfworld_rl.rollout.seeds import request_seed
 from alfworld_rl.rollout.settings import RolloutSettings
-from alfworld_rl.rollout.trajectory import Group, Trajectory
+from alfworld_rl.rollout.trajectory import INVALID_ACTION_PENALTY, Group, Trajectory
 from alfworld_rl.world import View
 
 
@@ -177,6 +177,7 @@ class _Rollout:
         trajectory.messages.append({"role": "assistant", "content": turn.text})
         if self.protocol.cut_off(completion):
             trajectory.invalid_action_count += 1
+            trajectory.step_rewards.append(-INVALID_ACTION_PENALTY)
             trajectory.stop_reason = "token_limit"
             return None
         command = None
@@ -185,6 +186,7 @@ class _Rollout:
             command = admissible(turn.action, view.admissible_commands)
         if command is None:
             trajectory.invalid_action_count += 1
+            trajectory.step_rewards.append(-INVALID_ACTION_PENALTY)
             following = View(NOTHING_HAPPENS, view.task, view.admissible_commands, view.score, view.done, view.won)
         else:
             trajectory.admissible_action_count += 1
@@ -196,6 +198,7 @@ class _Rollout:
                     f"{trajectory.game.game_id}: {command!r} raised {error or type(error).__name__}"
                 ) from error
             trajectory.environment_seconds += time.perf_counter() - started
+            trajectory.step_rewards.append(float(following.done and following.won))
 
         text = answer_text(view.admissible_commands, following, self.settings.admissible_commands)
         trajectory.messages.append({"role": "tool", "content": text})

@@ -20,9 +20,9 @@ class Trajectory:
 
     `branch` numbers the trajectories of a group. A step is a message of the model; it is a valid call if it is in
     the right form, and an invalid action if it is not that, was cut off, or asks for a command that is not
-    admissible. `anchors` has one entry a step: equal ones of the same game mean that the model chose in the same
-    state of the world. `usage` counts the requests of this trajectory alone (see `Group.opening_usage`).
-    `error` says why a trajectory failed.
+    admissible. `anchors` and `step_rewards` have one entry a step: equal anchors of the same game mean that the
+    model chose in the same state of the world, and the rewards add up to `reward`. `usage` counts the requests of
+    this trajectory alone (see `Group.opening_usage`). `error` says why a trajectory failed.
     """
 
     game: GameRef
@@ -37,6 +37,7 @@ class Trajectory:
     valid_tool_call_count: int = 0
     admissible_action_count: int = 0
     anchors: list[int] = field(default_factory=list)
+    step_rewards: list[float] = field(default_factory=list)
     usage: Usage = field(default_factory=Usage)
     sampling_seconds: float = 0.0
     environment_seconds: float = 0.0
