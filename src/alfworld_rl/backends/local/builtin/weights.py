@@ -68,5 +68,7 @@ def save_model(model: Qwen3ForCausalLM, folder: Path) -> None:
         for name, tensor in model.state_dict().items()
         if name != "lm_head.weight"
     }
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    path = folder / "model.safetensors"
+    save_file(tensors, path, metadata={"format": "pt"})
+    path.chmod(0o644)  # safetensors lets nobody else read it, and an installed package has other readers
     model.config.save_pretrained(folder)

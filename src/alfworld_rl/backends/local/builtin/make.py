@@ -1,0 +1,115 @@
+"""Make the built-in policy's folder, ready to be trained: `python -m alfworld_rl.backends.local.builtin.make`.
+
+Everything comes from games of the train split (real or generated): the names of things, and the texts that a play of
+them puts before the model. The same games and seed give the same files, byte for byte.
+"""
+
+import argparse
+import random
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from transformers import PreTrainedTokenizerFast
+from transformers.utils import logging
+
+from alfworld_rl.agent.protocol import AgentProtocol, CommandsShown
+from alfworld_rl.backends.local import builtin
+from alfworld_rl.backends.local.builtin.tokenizer import build_tokenizer, cut_at_instances
+from alfworld_rl.backends.local.builtin.weights import new_config, new_model, save_model
+from alfworld_rl.errors import AlfworldRLError
+from alfworld_rl.games import discover
+from alfworld_rl.learning.demonstrations import PlaySettings, demonstrate
+from alfworld_rl.world import Game
+
+CHAT_TEMPLATE = Path(__file__).with_name("chat_template.jinja")
+SHOWN: tuple[CommandsShown, ...] = ("full", "changes", "none")
+
+PLAYED = 900
+"""Games that are played for the texts in them, spread over the split; all of them are read for their names."""
+SEEN_AT_LEAST = 8
+"""How often a text between two names must occur in those plays to become a token."""
+
+
+def make(games: Sequence[Path], folder: Path, seed: int = 0) -> PreTrainedTokenizerFast:
+    """Write tokenizer, chat template, config and random weights for a policy that plays `games` into `folder`."""
+    highest: Counter[str] = Counter()
+    for path in games:
+        game = Game.load(path)
+        for name in (*game.objects, *game.receptacles):
+            kind, _, number = name.partition(" ")
+            highest[kind] = max(highest[kind], int(number))
+    # Other houses may have a few more of a kind than any house here.
+    instances = {kind: max(6, -(-number * 5 // 4)) for kind, number in highest.items()}
+
+    chat_template = CHAT_TEMPLATE.read_text(encoding="utf-8")
+    texts = _texts(games, _Recorder(build_tokenizer(instances, (), (), chat_template)), seed)
+    pieces: Counter[str] = Counter()
+    words: Counter[str] = Counter()
+    for text, count in texts.items():
+        for part in re.split(r"<\|[a-z_]+\|>", text):
+            for piece in cut_at_instances(part, instances):
+                pieces[piece] += count
+            for word in re.findall(r"[A-Za-z]+", part):
+                words[word] += count
+    tokenizer = build_tokenizer(instances, _frequent(pieces), _frequent(words), chat_template)
+
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer.save_pretrained(folder)
+    save_model(new_model(tokenizer, new_config(tokenizer), seed), folder)
+    return tokenizer
+
+
+def _frequent(counts: Mapping[str, int]) -> list[str]:
+    return sorted(text for text, count in counts.items() if count >= SEEN_AT_LEAST)
+
+
+class _Recorder:
+    """A tokenizer that counts the texts it is given."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerFast) -> None:
+        self.tokenizer = tokenizer
+        self.texts: Counter[str] = Counter()
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        self.texts[text] += 1
+        tokens: list[int] = self.tokenizer.encode(text, add_special_tokens=add_special_tokens)
+        return tokens
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.tokenizer, name)
+
+
+def _texts(games: Sequence[Path], recorder: _Recorder, seed: int) -> Mapping[str, int]:
+    """What the agent protocol encodes in plays of some of `games`, in all three ways of showing commands."""
+    rng = random.Random(seed)
+    for shown in SHOWN:
+        protocol = AgentProtocol(recorder, shown)
+        settings = PlaySettings(admissible_commands=shown, perturbation=0.3, max_trajectory_tokens=10**9)
+        for path in games[:: max(1, len(games) * len(SHOWN) // PLAYED)]:
+            demonstrate(Game.load(path), protocol, settings, rng)
+    return recorder.texts
+
+
+def main(arguments: Iterable[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m alfworld_rl.backends.local.builtin.make", description=__doc__)
+    parser.add_argument("--data-root", type=Path, required=True, help="folder that holds json_2.1.1")
+    parser.add_argument("--output", type=Path, default=builtin.path("alfworld-tiny"), help="folder to write to")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the plays and of the weights")
+    options = parser.parse_args(None if arguments is None else list(arguments))
+    logging.disable_progress_bar()
+    try:
+        games = [game.path for game in discover(options.data_root, "train").games]
+        tokenizer = make(games, options.output, options.seed)
+    except AlfworldRLError as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(f"Made {options.output}: {len(tokenizer)} tokens, random weights")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
