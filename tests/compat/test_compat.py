@@ -68,7 +68,7 @@ def test_a_yaml_config(real_games: Path, tmp_path: Path) -> None:
     env = AlfredTWEnv(path, train_eval="eval_in_distribution")
     assert env.num_games == len(env.game_files) == 3
     path.write_text("]")
-    with pytest.raises(UsageError, match="The config .* cannot be read"):
+    with pytest.raises(UsageError, match=r"The config .* cannot be read"):
         AlfredTWEnv(path)
 
 
