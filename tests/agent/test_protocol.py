@@ -137,7 +137,8 @@ def test_a_model_with_another_end_of_text_is_told_where_its_turn_ends():
         # The tools move to the last user message, as some templates do.
         (
             "{% for m in messages %}<|im_start|>{{ m.role }}\n"
-            "{% if loop.last and m.role == 'user' %}{{ tools | tojson }}{% endif %}{{ m.content }}<|im_end|>\n{% endfor %}",
+            "{% if loop.last and m.role == 'user' %}{{ tools | tojson }}{% endif %}"
+            "{{ m.content }}<|im_end|>\n{% endfor %}",
             "token for token",
         ),
         # Only the last message is kept.

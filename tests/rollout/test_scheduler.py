@@ -1,0 +1,360 @@
+"""Rollouts against a scripted sampler: how trajectories end, what they leave, and that none waits for another."""
+
+import asyncio
+import re
+
+import pytest
+
+from agent_models import ScriptedSampler, call, qwen_like
+from alfworld_rl.backends.protocol import BalanceError, Completion, SamplingError, Usage
+from alfworld_rl.games import GameRef
+from alfworld_rl.rollout import RolloutSettings, collect, request_seed
+from alfworld_rl.rollout import environments as environments_module
+from alfworld_rl.world import Game, World
+
+TOKENIZER = qwen_like()
+
+
+@pytest.fixture(scope="session")
+def games(real_games):
+    root = real_games / "json_2.1.1"
+    paths = sorted((root / "valid_seen").glob("*/*/game.tw-pddl"))[::20]
+    assert len(paths) >= 5
+    return [
+        GameRef(path, path.parent.relative_to(root).as_posix(), "valid_seen", path.parent.parent.name.partition("-")[0])
+        for path in paths
+    ]
+
+
+def turns_so_far(prompt):
+    return prompt.count("<tool_response>\n") - prompt.count("like <tool_response>")
+
+
+def walkthrough(*refs):
+    """A player that wins each game as its file says, knowing it by its opening."""
+    known = {}
+    for ref in refs:
+        world = World(Game.load(ref.path))
+        known[world.reset().observation] = world.game.walkthrough
+
+    def message(prompt, number):
+        commands = next(commands for opening, commands in known.items() if opening in prompt)
+        return call(commands[turns_so_far(prompt)])
+
+    return message
+
+
+def always(text):
+    return lambda prompt, number: text
+
+
+SETTINGS = RolloutSettings(max_trajectory_tokens=200_000, max_assistant_tokens=500)
+
+
+async def play(refs, message, settings=SETTINGS, group_size=2, **options):
+    sampler = ScriptedSampler(TOKENIZER, message)
+    groups = await collect(refs, sampler, settings, group_size=group_size, seed_path=(1, 0), **options)
+    return groups, sampler
+
+
+@pytest.mark.parametrize("commands", ["full", "changes", "none"])
+async def test_a_won_game(games, commands):
+    settings = RolloutSettings(max_trajectory_tokens=200_000, max_assistant_tokens=500, admissible_commands=commands)
+    (group,), sampler = await play(games[:1], walkthrough(games[0]), settings, group_size=3)
+    steps = len(Game.load(games[0].path).walkthrough)
+    assert len(group.trajectories) == 3
+    for trajectory in group.trajectories:
+        assert (trajectory.stop_reason, trajectory.won, trajectory.truncated) == ("won", True, False)
+        assert trajectory.environment_done
+        assert trajectory.steps == steps == trajectory.valid_tool_call_count == trajectory.admissible_action_count
+        assert trajectory.reward == sum(trajectory.step_rewards) == 1.0
+        assert len(trajectory.anchors) == steps
+        assert [message["role"] for message in trajectory.messages] == ["system", "user"] + [
+            "assistant",
+            "tool",
+        ] * steps
+        assert ("Admissible commands:" in trajectory.messages[1]["content"]) == (commands != "none")
+        assert trajectory.task in trajectory.messages[1]["content"]
+    # One request for all first messages, then one a turn and trajectory.
+    assert [request.n for request in sampler.requests] == [3] + [1] * 3 * (steps - 1)
+    assert group.usage == sum(
+        (Usage(len(r.prompt), sampled=sum(len(c.tokens) for c in r.completions)) for r in sampler.requests), Usage()
+    )
+
+
+async def test_every_prompt_is_the_one_before_with_completion_and_answer(games):
+    (group,), sampler = await play(games[:1], walkthrough(games[0]), group_size=1)
+    transcript = list(group.trajectories[0].transcript.prompt)
+    for before, after in zip(sampler.requests, sampler.requests[1:], strict=False):
+        extended = [*before.prompt, *before.completions[0].tokens]
+        assert after.prompt[: len(extended)] == extended
+        assert after.prompt == transcript[: len(after.prompt)]
+
+
+@pytest.mark.parametrize(
+    ("text", "valid"), [("I give up.", False), (call("dance"), True), (call("look") + " And I see a mug.", False)]
+)
+async def test_an_invalid_action_uses_up_a_step_and_touches_nothing(games, text, valid):
+    settings = RolloutSettings(max_episode_steps=4, max_trajectory_tokens=200_000, max_assistant_tokens=500)
+    (group,), _ = await play(games[:1], always(text), settings)
+    for trajectory in group.trajectories:
+        assert (trajectory.stop_reason, trajectory.won, trajectory.truncated) == ("max_steps", False, True)
+        assert (trajectory.steps, trajectory.invalid_action_count) == (4, 4)
+        assert trajectory.valid_tool_call_count == (4 if valid else 0)
+        assert trajectory.admissible_action_count == 0
+        assert trajectory.reward == pytest.approx(-0.4)
+        assert sum(trajectory.step_rewards) == pytest.approx(trajectory.reward)
+        assert len(set(trajectory.anchors)) == 1
+        answers = [message["content"] for message in trajectory.messages if message["role"] == "tool"]
+        commands = trajectory.messages[1]["content"].partition("Admissible commands:")[2]
+        assert set(answers) == {f"Nothing happens.\n\nAdmissible commands:{commands}"}
+
+
+async def test_case_and_spaces_are_forgiven(games):
+    def message(prompt, number):
+        action = re.search(r">\n(.*)\n</parameter>", walkthrough(games[0])(prompt, number))[1]
+        return call(f"  {action.upper().replace(' ', '   ')} ")
+
+    (group,), _ = await play(games[:1], message, group_size=1)
+    assert group.trajectories[0].won
+    assert group.trajectories[0].invalid_action_count == 0
+
+
+async def test_running_out_of_steps_is_never_success(games):
+    steps = len(Game.load(games[0].path).walkthrough)
+    short = RolloutSettings(max_episode_steps=steps - 1, max_trajectory_tokens=200_000, max_assistant_tokens=500)
+    exact = RolloutSettings(max_episode_steps=steps, max_trajectory_tokens=200_000, max_assistant_tokens=500)
+    (lost,), _ = await play(games[:1], walkthrough(games[0]), short, group_size=1)
+    (won,), _ = await play(games[:1], walkthrough(games[0]), exact, group_size=1)
+    assert (lost.trajectories[0].won, lost.trajectories[0].stop_reason) == (False, "max_steps")
+    assert (won.trajectories[0].won, won.trajectories[0].stop_reason) == (True, "won")
+
+
+async def test_a_message_that_is_cut_off_is_no_action_and_ends_the_trajectory(games):
+    # The call itself would be whole: only its end of turn does not fit.
+    message = call("look")
+    limit = len(TOKENIZER.encode(message, add_special_tokens=False))
+    settings = RolloutSettings(max_trajectory_tokens=200_000, max_assistant_tokens=limit)
+    (group,), sampler = await play(games[:1], always(message), settings, group_size=1)
+    (trajectory,) = group.trajectories
+    assert (trajectory.stop_reason, trajectory.truncated) == ("token_limit", True)
+    assert (trajectory.steps, trajectory.invalid_action_count, trajectory.valid_tool_call_count) == (1, 1, 0)
+    assert trajectory.transcript.written_count == limit
+    assert len(sampler.requests) == 1
+
+
+@pytest.mark.parametrize("limit", range(2_500, 8_000, 777))
+async def test_prompt_and_completion_never_exceed_the_limit(games, limit):
+    settings = RolloutSettings(max_trajectory_tokens=limit, max_assistant_tokens=200)
+    (group,), sampler = await play(games[:1], always(call("look")), settings)
+    for request in sampler.requests:
+        assert 1 <= request.max_tokens <= 200
+        assert len(request.prompt) + request.max_tokens <= limit
+    for trajectory in group.trajectories:
+        assert trajectory.stop_reason == "token_limit"
+        assert len(trajectory.transcript) <= limit
+
+
+async def test_an_opening_that_does_not_fit_is_truncated_before_anything_is_sampled(games):
+    (group,), sampler = await play(
+        games[:1], always("x"), RolloutSettings(max_trajectory_tokens=300, max_assistant_tokens=9)
+    )
+    assert [trajectory.stop_reason for trajectory in group.trajectories] == ["token_limit"] * 2
+    assert not sampler.requests
+    assert group.trajectories[0].reward == 0
+
+
+async def test_a_failed_request_fails_its_trajectory_alone(games):
+    winner = walkthrough(*games[:2])
+    third = []
+
+    def message(prompt, number):
+        if turns_so_far(prompt) == 1 and not third:
+            third.append(prompt)
+            return SamplingError("the service is out of breath")
+        return winner(prompt, number)
+
+    groups, _ = await play(games[:2], message, group_size=3)
+    everyone = [trajectory for group in groups for trajectory in group.trajectories]
+    failed = [trajectory for trajectory in everyone if trajectory.failed]
+    assert [(one.stop_reason, one.error, one.won) for one in failed] == [
+        ("failed", "the service is out of breath", False)
+    ]
+    assert sum(trajectory.won for trajectory in everyone) == 5
+
+
+async def test_a_failed_first_request_fails_its_group_alone(games):
+    opening = World(Game.load(games[0].path)).reset().observation
+    winner = walkthrough(games[1])
+    groups, _ = await play(games[:2], lambda p, n: SamplingError("no") if opening in p else winner(p, n), group_size=2)
+    assert [one.stop_reason for group in groups for one in group.trajectories] == ["failed", "failed", "won", "won"]
+
+
+@pytest.mark.parametrize(
+    "broken", [Completion((1, 2), (-1.0,), "stop"), "too few completions"], ids=["a logprob is missing", "too few"]
+)
+async def test_a_torn_answer_is_a_failed_request(games, broken):
+    class Torn(ScriptedSampler):
+        async def sample(self, prompt, **options):
+            return await super().sample(prompt, **options | {"n": options["n"] - 1})
+
+    kind = Torn if isinstance(broken, str) else ScriptedSampler
+    (group,) = await collect(games[:1], kind(TOKENIZER, always(broken)), SETTINGS, group_size=2, seed_path=(1,))
+    assert [trajectory.stop_reason for trajectory in group.trajectories] == ["failed"] * 2
+
+
+async def test_a_world_that_raises_fails_its_trajectory_with_the_game_named(games, monkeypatch):
+    class Broken(World):
+        def step(self, command):
+            if self.game.path == games[1].path:
+                raise RuntimeError("the floor is gone")
+            return super().step(command)
+
+    monkeypatch.setattr(environments_module, "World", Broken)
+    groups, _ = await play(games[:2], walkthrough(*games[:2]), group_size=1)
+    won, failed = (group.trajectories[0] for group in groups)
+    assert won.won
+    assert failed.stop_reason == "failed"
+    assert games[1].game_id in failed.error
+    assert "the floor is gone" in failed.error
+
+
+async def test_a_game_that_cannot_be_read_fails_with_its_name(games, tmp_path):
+    gone = GameRef(tmp_path / "game.tw-pddl", "valid_seen/gone/trial", "valid_seen", "pick_and_place_simple")
+    groups, _ = await play([gone, games[0]], walkthrough(games[0]), group_size=2)
+    assert [one.stop_reason for group in groups for one in group.trajectories] == ["failed", "failed", "won", "won"]
+    assert "valid_seen/gone/trial" in groups[0].trajectories[0].error
+
+
+async def test_other_errors_end_the_rollout_as_they_are(games):
+    with pytest.raises(BalanceError, match="empty"):
+        await play(games[:3], always(BalanceError("the account is empty")))
+
+
+async def test_seeds_differ_and_do_not_depend_on_timing_or_order(games):
+    seeds = {}
+    for order in (games[:3], games[2::-1]):
+        _, sampler = await play(order, walkthrough(*games[:3]))
+        seeds[order[0].game_id] = sorted(request.seed for request in sampler.requests)
+    assert len({tuple(values) for values in seeds.values()}) == 1
+    (values, *_) = seeds.values()
+    assert len(set(values)) == len(values)
+    # A game that is played twice in one batch is sampled anew.
+    _, sampler = await play([games[0], games[0]], walkthrough(games[0]), group_size=1)
+    assert len({request.seed for request in sampler.requests}) == len(sampler.requests)
+
+
+def test_no_two_requests_of_a_long_run_share_a_seed():
+    paths = [
+        (42, update, f"game {game}", branch, turn)
+        for update in range(20)
+        for game in range(8)
+        for branch in range(8)
+        for turn in range(50)
+    ]
+    assert len({request_seed(*path) for path in paths}) == len(paths)
+    assert request_seed(1, 23) != request_seed(12, 3)
+    assert request_seed(1, "2") != request_seed(1, 2)
+    assert all(0 <= request_seed(*path) < 2**53 for path in paths[:1000])
+
+
+class Gates:
+    """A sampler whose answers wait until the test lets them go."""
+
+    def __init__(self, message):
+        self.inner = ScriptedSampler(TOKENIZER, message)
+        self.tokenizer = TOKENIZER
+        self.waiting: list[tuple[list[int], asyncio.Event]] = []
+
+    async def sample(self, prompt, **options):
+        gate = asyncio.Event()
+        self.waiting.append((list(prompt), gate))
+        await gate.wait()
+        return await self.inner.sample(prompt, **options)
+
+    async def settle(self):
+        for _ in range(50):
+            await asyncio.sleep(0)
+
+
+async def test_no_trajectory_waits_for_another(games):
+    sampler = Gates(walkthrough(*games[:2]))
+    finished = []
+    running = asyncio.create_task(
+        collect(
+            games[:2],
+            sampler,
+            SETTINGS,
+            group_size=2,
+            seed_path=(1,),
+            on_finished=lambda group: finished.append(group.game),
+        )
+    )
+    await sampler.settle()
+    assert len(sampler.waiting) == 2  # one request a game
+    opening = World(Game.load(games[0].path)).reset().observation
+    # The first game is played to its end while the other's first request is still out, one trajectory after another.
+    while not finished:
+        own = [gate for prompt, gate in sampler.waiting if opening in TOKENIZER.decode(prompt) and not gate.is_set()]
+        own[0].set()
+        await sampler.settle()
+    assert finished == [games[0]]
+    while not running.done():
+        for _, gate in sampler.waiting:
+            gate.set()
+        await sampler.settle()
+    assert finished == games[:2]
+    assert all(trajectory.won for group in running.result() for trajectory in group.trajectories)
+
+
+async def test_a_place_that_is_free_is_taken_at_once(games):
+    sampler = Gates(walkthrough(*games[:5]))
+    running = asyncio.create_task(
+        collect(games[:5], sampler, SETTINGS, group_size=1, seed_path=(1,), games_in_flight=2)
+    )
+    openings = [World(Game.load(game.path)).reset().observation for game in games[:5]]
+
+    def started():
+        texts = [TOKENIZER.decode(prompt) for prompt, _ in sampler.waiting]
+        return [any(opening in text for text in texts) for opening in openings]
+
+    await sampler.settle()
+    assert started() == [True, True, False, False, False]
+    # Only the second game goes on; when it is over the third begins, whatever the first does.
+    while started() == [True, True, False, False, False]:
+        next(g for p, g in sampler.waiting if openings[1] in TOKENIZER.decode(p) and not g.is_set()).set()
+        await sampler.settle()
+    assert started() == [True, True, True, False, False]
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert not [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+
+
+async def test_settings_that_cannot_be_are_told_all_at_once():
+    assert RolloutSettings().problems() == []
+    bad = RolloutSettings(
+        max_episode_steps=0, max_trajectory_tokens=10, max_assistant_tokens=10, temperature=float("nan"), top_p=0
+    )
+    text = "; ".join(bad.problems())
+    for flag in ("--max-episode-steps", "--max-assistant-tokens", "--temperature", "--top-p"):
+        assert flag in text
+
+
+@pytest.mark.parametrize(("asynchronous", "copies"), [(True, 2), (False, 1)])
+async def test_the_official_stack_plays_the_same(games, asynchronous, copies):
+    pytest.importorskip("alfworld", reason="the official stack is not installed (extra alfworld)")
+    settings = RolloutSettings(
+        max_trajectory_tokens=200_000,
+        max_assistant_tokens=500,
+        max_episode_steps=2,
+        environment="textworld",
+        environment_asynchronous=asynchronous,
+    )
+    (official,), _ = await play(games[:1], walkthrough(games[0]), settings, group_size=copies)
+    fast = RolloutSettings(max_trajectory_tokens=200_000, max_assistant_tokens=500, max_episode_steps=2)
+    (ours,), _ = await play(games[:1], walkthrough(games[0]), fast, group_size=copies)
+    for theirs, mine in zip(official.trajectories, ours.trajectories, strict=True):
+        assert theirs.error is None
+        assert theirs.messages == mine.messages
+        assert list(theirs.transcript.prompt) == list(mine.transcript.prompt)
