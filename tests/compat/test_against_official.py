@@ -91,7 +91,7 @@ def test_a_folder_laid_out_in_another_way(small_root: Path, tmp_path: Path) -> N
     games = tmp_path / "mine"
     shutil.copytree(small_root / "json_2.1.1" / "valid_seen", games / "deeper")
     settings = config(small_root)
-    settings["dataset"]["data_path"] = str(games)
+    settings["dataset"]["data_path"] = f"{games}/../mine/"
     official, ours = both(settings, "train")
     assert ours.game_files == official.game_files
     assert len(ours.game_files) == 4

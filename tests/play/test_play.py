@@ -15,7 +15,7 @@ import pytest
 
 from alfworld_rl import play
 from alfworld_rl.errors import UsageError
-from alfworld_rl.world import Game
+from alfworld_rl.world import Game, GameFileError
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +92,7 @@ def test_nothing_in_a_game_file_reaches_the_terminal_as_a_command(
     try:
         run([str(hostile)], "look\n\x1b[2J\nquit\n", monkeypatch)
         text = capsys.readouterr().out
-    except Exception as error:
+    except GameFileError as error:
         text = play.printable(str(error))
     assert "\x1b" not in text
     assert "\x9b" not in text

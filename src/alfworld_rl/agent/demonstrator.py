@@ -121,10 +121,8 @@ class Demonstrator:
         self._origin: dict[str, str] = {}  # object -> the receptacle it was last taken from
         self._useless: set[str] = set()  # objects that cannot do what the task needs
         self._barred: set[tuple[str, str]] = set()  # (object type, receptacle type) that do not go together
-        self._orders = {
-            wanted: self._order_of_search(wanted, exploration, rng)
-            for wanted in (self.goal.object_type, self.goal.target_type)
-        }
+        searched = (self.goal.object_type, *([self.goal.target_type] if self.goal.kind == "look" else []))
+        self._orders = {wanted: self._order_of_search(wanted, exploration, rng) for wanted in searched}
         self._take_in(first_view)
 
     def observe(self, command: str, view: View) -> None:

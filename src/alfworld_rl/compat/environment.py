@@ -85,10 +85,11 @@ class AlfredTWEnv:
             if "movable" in root or "Sliced" in root:
                 continue
             game_file = os.path.join(root, "game.tw-pddl")
-            if task_types.get(game_file) in wanted:
+            task_type = task_types.get(os.path.normpath(game_file))
+            if task_type in wanted:
                 self.game_files.append(game_file)
-            elif verbose and game_file in task_types:
-                print(f"Skipping task type of {game_file}")
+            elif verbose and task_type:
+                print(f"Skipping {task_type}: {game_file}")
         if not self.game_files:
             raise UsageError(f"No game in {data_path} is of the types that env.task_types asks for.")
         if limit > 0:
@@ -153,7 +154,7 @@ def _read_yaml(path: Path) -> Mapping[str, Any]:
 
 
 def _task_types(data_path: Path) -> dict[str, str]:
-    """The task type of every solvable game below `data_path`, by the path of its file as os.walk spells it."""
+    """The task type of every solvable game below `data_path`, by the normalized path of its file."""
     if not data_path.is_dir():
         raise UsageError(
             f"There is no folder {data_path}: download ALFWorld's games with alfworld-download and set "
@@ -162,10 +163,7 @@ def _task_types(data_path: Path) -> dict[str, str]:
     if data_path.parent.name == "json_2.1.1" and data_path.name in ("train", "valid_seen", "valid_unseen"):
         # The listing of a split is kept in an index; reading 3,553 games takes seconds each time.
         games = discover(data_path.parent.parent, data_path.name).games
-        return {
-            os.path.join(data_path, game.path.parent.relative_to(data_path), "game.tw-pddl"): game.task_type
-            for game in games
-        }
+        return {os.path.normpath(game.path): game.task_type for game in games}
     found: dict[str, str] = {}
     for root, _, files in os.walk(data_path):
         if "traj_data.json" in files and "game.tw-pddl" in files:
@@ -179,5 +177,5 @@ def _task_types(data_path: Path) -> dict[str, str]:
                     f"The game in {root} cannot be read ({error!r}): remove it or download it again."
                 ) from None
             if solvable:
-                found[game_file] = task_type
+                found[os.path.normpath(game_file)] = task_type
     return found
