@@ -92,24 +92,24 @@ def discover(data_root: Path, split: str) -> Listing:
 def _listing(
     data_root: Path, split: str, known: Mapping[str, tuple[Stamp, Verdict]], unreadable: Sequence[str]
 ) -> Listing:
-    folder = data_root / RELEASE / split
+    place = data_root / RELEASE / split
     games: list[GameRef] = []
     left_out: Counter[str] = Counter()
     broken = list(unreadable)
     for name in sorted(known):  # code points, not the file system's or the locale's order
         verdict = known[name][1]
         if verdict.task_type:
-            games.append(GameRef(Path(f"{folder}/{name}/{GAME_FILE}"), f"{split}/{name}", split, verdict.task_type))
+            games.append(GameRef(Path(f"{place}/{name}/{GAME_FILE}"), f"{split}/{name}", split, verdict.task_type))
             continue
         left_out[verdict.reason] += 1
         if verdict.detail:
-            broken.append(f"{folder}/{name}: {verdict.detail}")
+            broken.append(f"{place}/{name}: {verdict.detail}")
     if unreadable:
         left_out["unreadable folder"] += len(unreadable)
     if not games:
         why = ", ".join(f"{count} with {reason}" for reason, count in left_out.most_common())
         left = f"{left_out.total()} folders were left out ({why})" if left_out else "it is empty"
-        raise UsageError(f"No games in {folder}: {left}. {_how_to_get_games(data_root)}")
+        raise UsageError(f"No games in {place}: {left}. {_how_to_get_games(data_root)}")
     return Listing(tuple(games), dict(left_out.most_common()), tuple(broken))
 
 
@@ -117,10 +117,11 @@ def _how_to_get_games(data_root: Path) -> str:
     if data_root.name == RELEASE or data_root.parent.name == RELEASE:
         root = data_root.parent if data_root.name == RELEASE else data_root.parent.parent
         return f"The data root is the folder that contains {RELEASE}: pass {root} instead."
-    root = shlex.quote(str(data_root))
+    quoted = shlex.quote(str(data_root))
     return (
-        f"Download ALFWorld's games with `uv run --extra alfworld alfworld-download --data-dir {root}`, "
-        f"or make new ones with `alfworld-rl games generate --data-root {root}`."
+        f"Download ALFWorld's games with `uv run --extra alfworld alfworld-download --data-dir {quoted}`, "
+        f"or make new ones with `alfworld-rl games generate --data-root {quoted} --train 100 --valid-seen 10 "
+        f"--valid-unseen 10`."
     )
 
 
