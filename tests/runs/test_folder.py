@@ -42,7 +42,7 @@ def test_going_back_keeps_what_was_done_aside(tmp_path: Path) -> None:
 
 def test_a_run_that_is_not_there_names_those_that_are(tmp_path: Path) -> None:
     RunFolder.new(tmp_path, TrainSettings(run_name="a"))
-    with pytest.raises(UsageError, match="there is no run b under .*; there are a"):
+    with pytest.raises(UsageError, match=r"there is no run b under .*; there are a"):
         RunFolder.existing(tmp_path, "b")
 
 

@@ -14,7 +14,8 @@ from alfworld_rl.errors import UsageError
 from alfworld_rl.runs.flags import flag, option, read_flags
 
 if TYPE_CHECKING:
-    from alfworld_rl.backends.protocol import AdamParams, Loss
+    from alfworld_rl.learning.updates import LearningSettings
+    from alfworld_rl.rollout.settings import RolloutSettings
 
 BackendName = Literal["trio", "local", "tinker"]
 AdvantageName = Literal["mean", "standardized", "leave-one-out", "gigpo"]
@@ -86,7 +87,7 @@ class EpisodeSettings:
 
     data_root: Path | None = flag(None, "folder that holds json_2.1.1 (default: 08-alfworld/datasets/alfworld)")
     environment: Literal["fast", "textworld"] = flag("fast", "this project's engine, or the official stack")
-    environment_asynchronous: bool = flag(True, "textworld only: step the worlds in threads of their own")
+    environment_asynchronous: bool = flag(True, "textworld only: step the worlds in processes of their own")
     max_episode_steps: int = flag(50, "steps a game may take", low=1)
     admissible_commands: Literal["full", "changes", "none"] | None = flag(
         None, "list the admissible commands in every answer, only what changed, or never (default: full)"
@@ -102,6 +103,22 @@ class EpisodeSettings:
         if self.admissible_commands is not None:
             return self.admissible_commands
         return "none" if self.include_admissible_actions is False else "full"
+
+    @property
+    def rollout(self) -> "RolloutSettings":
+        """How games are played, for the rollout room."""
+        from alfworld_rl.rollout.settings import RolloutSettings
+
+        return RolloutSettings(
+            environment=self.environment,
+            environment_asynchronous=self.environment_asynchronous,
+            max_episode_steps=self.max_episode_steps,
+            admissible_commands=self.commands_shown,
+            max_trajectory_tokens=self.max_trajectory_tokens,
+            max_assistant_tokens=self.max_assistant_tokens,
+            temperature=self.temperature,
+            top_p=self.top_p,
+        )
 
     @property
     def games_folder(self) -> Path:
@@ -164,22 +181,26 @@ class TrainSettings(CommandSettings, EpisodeSettings, ModelSettings):
     swanlab_mode: SwanLabMode = flag("online", "where SwanLab keeps the metrics")
 
     @property
-    def adam(self) -> "AdamParams":
-        from alfworld_rl.backends.protocol import AdamParams
+    def learning(self) -> "LearningSettings":
+        """How the model is updated, for the learning room."""
+        from alfworld_rl.backends.protocol import AdamParams, Loss
+        from alfworld_rl.learning.updates import LearningSettings
 
-        return AdamParams(
-            learning_rate=self.learning_rate,
-            beta1=self.beta1,
-            beta2=self.beta2,
-            weight_decay=self.weight_decay,
-            grad_clip_norm=self.grad_clip_norm,
+        return LearningSettings(
+            advantage=self.advantage,
+            loss=Loss(self.loss, self.ppo_clip_low, self.ppo_clip_high),
+            adam=AdamParams(
+                learning_rate=self.learning_rate,
+                beta1=self.beta1,
+                beta2=self.beta2,
+                weight_decay=self.weight_decay,
+                grad_clip_norm=self.grad_clip_norm,
+            ),
+            warmup_steps=self.warmup_steps,
+            epochs=self.epochs,
+            minibatches=self.minibatches,
+            kl_coef=self.kl_coef,
         )
-
-    @property
-    def loss_function(self) -> "Loss":
-        from alfworld_rl.backends.protocol import Loss
-
-        return Loss(self.loss, self.ppo_clip_low, self.ppo_clip_high)
 
     def conflicts(self) -> list[str]:
         problems = self.episode_conflicts()
