@@ -9,6 +9,7 @@ import pytest
 
 from alfworld_rl.agent.demonstrator import Demonstrator, Goal, TaskError, parse_task
 from alfworld_rl.agent.demonstrator_places import learn, worth
+from alfworld_rl.games import generate
 from alfworld_rl.world import Game, View, World
 
 
@@ -43,6 +44,13 @@ def test_every_real_game_is_won_within_fifty_steps(real_games: Path, split: str)
     assert [str(path) for path, (won, _) in results.items() if not won] == []
     if len(paths) >= 100:  # an average of a few games says nothing
         assert sum(len(commands) for _, commands in results.values()) / len(paths) <= 8.0
+
+
+def test_generated_games_are_won_too(tmp_path: Path) -> None:
+    generate(tmp_path, train=36, valid_seen=0, valid_unseen=36, seed=8)
+    paths = [path for split in ("train", "valid_unseen") for path in game_files(tmp_path, split)]
+    assert len(paths) == 72
+    assert [str(path) for path in paths if not play(path)[0]] == []
 
 
 def test_it_takes_over_from_a_player_who_does_anything(real_games: Path) -> None:
