@@ -4,6 +4,7 @@ It is slow (1 to 3 s for a reset, 50 to 150 ms for a step) and not safe for thre
 its state in modules. Needs the extra `alfworld`.
 """
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,13 +22,13 @@ class TextWorldWorld:
     def __init__(self, path: Path | str) -> None:
         """Raises GameFileError before the official stack, which evaluates what is in the file, sees a bad one."""
         self.game = Game.load(path)
-        with _argv_kept():
+        with _process_kept():
             self._env = _official_env()
             self._env.load(str(path))
 
     def reset(self) -> View:
         """Starts the game, from the beginning, as often as wanted."""
-        with _argv_kept():
+        with _process_kept():
             return self._view(self._env.reset())
 
     def step(self, command: str) -> View:
@@ -84,10 +85,12 @@ def _derive(symbol: Any, context: Any = None) -> list[Any]:
 
 
 @contextmanager
-def _argv_kept() -> Iterator[None]:
-    """fast_downward.pddl2sas writes its own sys.argv, and alfworld reads it when first imported."""
-    argv = sys.argv
+def _process_kept() -> Iterator[None]:
+    """fast_downward.pddl2sas writes its own sys.argv, and importing alfworld sets ALFWORLD_DATA; neither is ours."""
+    argv, data = sys.argv, os.environ.get("ALFWORLD_DATA")
     try:
         yield
     finally:
         sys.argv = argv
+        if data is None:
+            os.environ.pop("ALFWORLD_DATA", None)
