@@ -12,14 +12,14 @@ from alfworld_rl.games.generate import generate
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[Any]") -> None:
-    """Add `games` and its commands; each sets `run`, called with the parsed arguments, that returns an exit code."""
+    """Add `games` and its commands; each sets `run_command`, which takes the arguments and returns an exit code."""
     games = subparsers.add_parser("games", help="list the games of a data root, or make new ones")
     commands = games.add_subparsers(required=True, metavar="COMMAND")
 
     listing = commands.add_parser("list", help="count the games by split and task type, and what was left out and why")
     listing.add_argument("--data-root", type=Path, required=True, metavar="DIR", help=f"the folder that has {RELEASE}")
     listing.add_argument("--split", choices=SPLITS, help="print the paths of this split's games, in order")
-    listing.set_defaults(run=_list)
+    listing.set_defaults(run_command=_list)
 
     making = commands.add_parser(
         "generate",
@@ -32,7 +32,10 @@ def add_parser(subparsers: "argparse._SubParsersAction[Any]") -> None:
     making.add_argument("--valid-seen", type=int, default=0, metavar="N", help="games in train's houses (default: 0)")
     making.add_argument("--valid-unseen", type=int, default=0, metavar="N", help="games in other houses (default: 0)")
     making.add_argument("--seed", type=int, default=0, metavar="S", help="of everything that is drawn (default: 0)")
-    making.set_defaults(run=_generate)
+    making.set_defaults(run_command=_generate)
+
+    for command in (listing, making):
+        command.add_argument("--debug", action="store_true", help="show the traceback of an error")
 
 
 def _generate(args: argparse.Namespace) -> int:
