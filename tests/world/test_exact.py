@@ -1,48 +1,24 @@
 """Every recorded play of the official stack, replayed without one differing character."""
 
 import json
-import lzma
 from pathlib import Path
-from typing import Any
 
 import pytest
+from houses import kitchen, written
 
-from alfworld_rl.world import Game, View, World
+from alfworld_rl.world import Game, World
+from alfworld_rl.world.replay import first_difference, main, recorded
 
 RECORDINGS = ("train", "train2", "train_deep", "valid_seen", "valid_seen2", "valid_unseen")
 
 
-def as_recorded(view: View) -> dict[str, Any]:
-    return {
-        "observation": view.observation,
-        "score": view.score,
-        "done": view.done,
-        "won": view.won,
-        "admissible": list(view.admissible_commands),
-    }
-
-
-def differences(play: dict[str, Any], root: Path) -> list[str]:
-    """Where a line that record_traces.py wrote and our world part; empty if they never do."""
-    world = World(Game.load(root / play["game"]))
-    view = world.reset()
-    if (view.observation, list(view.admissible_commands)) != (play["observation"], play["admissible"]):
-        return [f"{play['game']}: the opening differs"]
-    for number, step in enumerate(play["steps"], 1):
-        view = world.step(step["command"])
-        if as_recorded(view) != {key: step[key] for key in step if key != "command"}:
-            return [f"{play['game']}: step {number}, {step['command']!r}"]
-        if all(world.goals.values()) != view.won:
-            return [f"{play['game']}: step {number}, the goal's conditions {world.goals} and won={view.won}"]
-    return []
-
-
 @pytest.mark.parametrize("recording", RECORDINGS)
 def test_replays_what_the_official_stack_said(recording: str, recorded_plays: Path, real_games: Path) -> None:
-    with lzma.open(recorded_plays / f"{recording}.jsonl.xz", "rt", encoding="utf-8") as lines:
-        plays = [json.loads(line) for line in lines]
+    plays = list(recorded(recorded_plays / f"{recording}.jsonl.xz"))
     assert len(plays) > 30
-    assert [part for play in plays for part in differences(play, real_games / "json_2.1.1")] == []
+    for play in plays:
+        world = World(Game.load(real_games / "json_2.1.1" / play["game"]))
+        assert first_difference(world, play) is None, play["game"]
 
 
 def test_real_games_are_won_by_their_walkthroughs(real_games: Path) -> None:
@@ -55,6 +31,31 @@ def test_real_games_are_won_by_their_walkthroughs(real_games: Path) -> None:
         views = [world.step(command) for command in game.walkthrough]
         assert game.solvable
         assert game.task_type == path.parent.parent.name.partition("-")[0]
+        assert all(world.goals.values()) == world.view.won
         if not views or not views[-1].won or any(view.won for view in views[:-1]):
             lost.append(str(path))
     assert lost == []
+
+
+def test_a_play_that_differs_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "json_2.1.1"
+    folder.mkdir()
+    world = World(Game.load(written(kitchen(), folder)))
+    opening, view = world.reset(), world.step("look")
+    step = {"command": "look", "observation": view.observation, "score": 0, "done": False, "won": False}
+    step["admissible"] = list(view.admissible_commands)
+    play = {"game": "game.tw-pddl", "observation": opening.observation, "admissible": step["admissible"]}
+    plays = tmp_path / "plays.jsonl"
+    arguments = [str(tmp_path), str(plays)]
+
+    plays.write_text(json.dumps(play | {"steps": [step]}) + "\n")
+    assert main(arguments) == 0
+    assert capsys.readouterr().out == "1 plays replayed, 0 differ\n"
+
+    plays.write_text(json.dumps(play | {"steps": [step, step | {"observation": "You see.", "won": True}]}) + "\n")
+    assert main(arguments) == 1
+    assert capsys.readouterr().out.startswith("game.tw-pddl: step 2, 'look': observation, won\n")
+
+    plays.write_text(json.dumps(play)[:-20])
+    assert main(arguments) == 2
+    assert "line 1 is no recorded play" in capsys.readouterr().err

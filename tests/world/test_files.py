@@ -48,6 +48,8 @@ def test_no_file(tmp_path: Path) -> None:
         Game.load(tmp_path / "game.tw-pddl")
     with pytest.raises(GameFileError, match="cannot be read"):
         Game.load(tmp_path)
+    with pytest.raises(GameFileError, match="cannot be read"):
+        Game.load("a\0b")
 
 
 def test_truncated(kitchen_file: dict[str, Any], tmp_path: Path) -> None:

@@ -118,8 +118,9 @@ class Game:
         try:
             with open(path, "rb") as file:
                 data = file.read(MAX_FILE_BYTES + 1)
-        except OSError as error:
-            raise GameFileError(path, f"the game file cannot be read: {error.strerror or error}.") from None
+        except (OSError, ValueError) as error:  # ValueError: a path that no file can have
+            problem = error.strerror if isinstance(error, OSError) else error
+            raise GameFileError(path, f"the game file cannot be read: {problem}.") from None
         return cls.parse(data, path)
 
     @classmethod
@@ -522,7 +523,7 @@ def _facts(text: str, kinds: Mapping[str, str]) -> defaultdict[str, set[tuple[st
 
 def _goal(text: str, kinds: Mapping[str, str]) -> tuple[str, dict[str, str]]:
     """The task type and the types that the goal speaks of: o(bject), r(eceptacle), l(amp)."""
-    goal = re.sub(r" ?([()]) ?", r"\1", " ".join(text[:MAX_GOAL].split()))
+    goal = re.sub(r" ?([()]) ?", r"\1", " ".join(text.split())) if len(text) <= MAX_GOAL else ""
     for kind, pattern in _GOALS.items():
         if match := pattern.fullmatch(goal):
             found = match.groupdict()

@@ -315,7 +315,11 @@ class World:
         before_go.sort()
         heat.sort()
         after_look = sorted(set(after_look))  # a lamp that two receptacles here hold is used by one command
-        return (*before_go, *_goto(game, self._place), *heat, "help", "inventory", "look", *after_look)
+        every_way, where = _ways(game)
+        ways = every_way.copy()
+        for index in sorted([where[r] for r in here], reverse=True):
+            del ways[index]
+        return (*before_go, *ways, *heat, "help", "inventory", "look", *after_look)
 
     # --- the goal
 
@@ -380,17 +384,15 @@ def _number(game: Game, name: str) -> int:
     return 0
 
 
-def _goto(game: Game, place: int) -> tuple[str, ...]:
-    """The commands that lead away from `place`, sorted."""
-    commands: tuple[str, ...] | None = game.kept.get(("go", place))
-    if commands is None:
-        every: list[tuple[str, int]] | None = game.kept.get("go")
-        if every is None:
-            every = sorted(zip([f"go to {name}" for name in game.receptacles], game.place_of, strict=True))
-            _keep(game, "go", every)
-        commands = tuple([command for command, at in every if at != place])
-        _keep(game, ("go", place), commands)
-    return commands
+def _ways(game: Game) -> tuple[list[str], list[int]]:
+    """Every `go to` command, sorted, and where in this list each receptacle's stands."""
+    ways: tuple[list[str], list[int]] | None = game.kept.get("ways")
+    if ways is None:
+        commands = [f"go to {name}" for name in game.receptacles]
+        every = sorted(commands)
+        ways = every, [bisect_left(every, command) for command in commands]
+        _keep(game, "ways", ways)
+    return ways
 
 
 def _keep(game: Game, key: Hashable, value: object) -> None:
