@@ -1,6 +1,9 @@
 """New games: whole, varied, the same for the same seed, and playable by both engines."""
 
 import json
+import os
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -92,6 +95,27 @@ def test_a_seed_makes_the_same_bytes_and_another_seed_others(root: Path, tmp_pat
     assert files(tmp_path / "again") == files(root)
     ids = {new.game_id.rpartition("/")[0] for new in new_games(**COUNTS, seed=1)}
     assert ids != {game.game_id.rpartition("/")[0] for split in SPLITS for game in discover(root, split).games}
+
+
+def test_the_same_bytes_in_every_process() -> None:
+    """Nothing hangs on the order of sets, which differs from process to process."""
+    code = (
+        "import hashlib\n"
+        "from alfworld_rl.games.generate import new_games\n"
+        f"games = repr(list(new_games(**{COUNTS}, seed=0)))\n"
+        "print(hashlib.sha256(games.encode()).hexdigest())"
+    )
+    prints = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env=os.environ | {"PYTHONHASHSEED": hash_seed},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        for hash_seed in ("1", "2")
+    }
+    assert len(prints) == 1
 
 
 def test_the_first_games_do_not_depend_on_how_many_follow() -> None:

@@ -18,10 +18,18 @@ TOOL = {
 }
 """What a task needs besides its object and its receptacle."""
 
+_QUALITY = {
+    "pick_clean_then_place_in_recep": "cleanable",
+    "pick_heat_then_place_in_recep": "heatable",
+    "pick_cool_then_place_in_recep": "coolable",
+}
+"""What a task needs its object to be."""
+
 _NOISE = 0.016  # real games: share of (object, receptacle) pairs whose objectAtLocation is not the receptacle's
 _PRE_COOLED = 0.04  # real games: share of things in a fridge that begin cool
 _NESTED = 0.17  # real games: share of games that have something in a bowl, pot, ...
-_MORE_ALIKE = 0.35  # how often a type's count is drawn anew instead of taken from the floor plan
+_NOVEL = 0.2  # share of tasks whose object and receptacle need not be a pair that a train game has
+_REMIXED = 0.35  # how often a type's count is drawn anew instead of taken from the floor plan
 _HEIGHT = {"Cabinet": (0.4, 2.1), "Drawer": (0.1, 1.0), "Shelf": (0.3, 1.8), "CounterTop": (0.9, 1.0)}
 
 
@@ -148,7 +156,7 @@ def new_house(room: str, scene: int, random: Random) -> House:
     profiles: Sequence[Mapping[str, int]] = table["receptacles"]
     counts = dict(random.choice(profiles))
     for kind in sorted({kind for profile in profiles for kind in profile}):
-        if random.random() < _MORE_ALIKE:
+        if random.random() < _REMIXED:
             counts[kind] = random.choice(profiles).get(kind, 0)
         if counts.get(kind, 0) > 4:
             counts[kind] += random.randint(-2, 2)
@@ -183,12 +191,26 @@ def new_task(house: House, task_type: str, random: Random) -> Task | None:
     present |= {thing.type for thing in house.fixtures if thing.inside}
     if TOOL.get(task_type, LAMP if task_type == "look_at_obj_in_light" else None) not in {None, *present}:
         return None
-    pairs = facts()["rooms"][house.room]["tasks"].get(task_type, {})
-    allowed = {pair: weight for pair, weight in pairs.items() if pair.partition(">")[2] in present}
-    if not allowed:
+    pairs = list(facts()["rooms"][house.room]["tasks"].get(task_type, {}))
+    if pairs and random.random() < _NOVEL:
+        pairs = _conceivable(house, task_type)
+    pairs = [pair for pair in pairs if pair.partition(">")[2] in present]
+    if not pairs:
         return None
-    target, _, destination = _draw(random, allowed).partition(">")
+    target, _, destination = random.choice(pairs).partition(">")
     return Task(task_type, target, destination)
+
+
+def _conceivable(house: House, task_type: str) -> list[str]:
+    """All pairs of an object that is usual in the room and a receptacle of the house that can hold it, or the lamp."""
+    needed = _QUALITY.get(task_type, "pickupable")
+    targets = [
+        kind for kind in facts()["rooms"][house.room]["objects"] if has(kind, "pickupable") and has(kind, needed)
+    ]
+    if task_type == "look_at_obj_in_light":
+        return [f"{target}>{LAMP}" for target in targets]
+    kinds = sorted({receptacle.type for receptacle in house.receptacles})
+    return [f"{o}>{r}" for o in targets for r in kinds if o in facts()["can_contain"].get(r, ())]
 
 
 def new_setting(house: House, task: Task, random: Random) -> Setting | None:
@@ -208,7 +230,9 @@ def new_setting(house: House, task: Task, random: Random) -> Setting | None:
             continue
         # Nothing of the task may be done when it begins, as in the real games.
         avoid = task.destination if task.type in ("pick_and_place_simple", "pick_two_obj_and_place") else ""
-        for n in range(max(count, task.needed)):
+        # ... which have more of what is looked for than other games do.
+        more = random.choices((0, 1, 2, 3), (4, 3, 2, 1))[0] // task.needed
+        for n in range(max(count, task.needed + more)):
             placed = _placed(random, ground, house, kind, hidden=n >= task.needed, avoid=avoid)
             if placed is None:
                 return None
