@@ -25,14 +25,13 @@ class Command(NamedTuple):
         add_flags(parser, self.settings)
         parser.set_defaults(run_command=self._run)
 
-    def _run(self, arguments: argparse.Namespace) -> None:
+    def _run(self, arguments: argparse.Namespace) -> Any:
         given = {name: value for name, value in vars(arguments).items() if name not in ("command", "run_command")}
         settings = read_flags(self.settings, given)
-        function: Callable[..., None] = _imported(self.run)
+        function: Callable[..., Any] = _imported(self.run)
         if self.settings is options.TrainSettings:
-            function(settings, given=frozenset(given))
-        else:
-            function(settings)
+            return function(settings, given=frozenset(given))
+        return function(settings)
 
 
 class Delegated(NamedTuple):
@@ -71,8 +70,8 @@ def main(argv: Sequence[str] | None = None, *, command: str | None = None) -> in
         arguments = [command, *arguments]
     debug = "--debug" in arguments
     try:
-        parsed = _parser(arguments, script=command).parse_args(arguments)
-        return parsed.run_command(parsed) or 0
+        done = run(arguments, script=command)
+        return done if isinstance(done, int) else 0
     except UsageError as error:
         return _fail(f"error: {error}", 2, debug)
     except AlfworldRLError as error:
@@ -85,6 +84,12 @@ def main(argv: Sequence[str] | None = None, *, command: str | None = None) -> in
         return 1
     except Exception as error:
         return _fail(f"unexpected {type(error).__name__}: {error} (--debug shows where)", 1, debug)
+
+
+def run(arguments: Sequence[str], *, script: str | None = None) -> Any:
+    """Run a command line and return what its function returns; errors are raised as they are."""
+    parsed = _parser(arguments, script=script).parse_args(arguments)
+    return parsed.run_command(parsed)
 
 
 def _parser(arguments: Sequence[str], *, script: str | None) -> argparse.ArgumentParser:

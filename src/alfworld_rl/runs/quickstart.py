@@ -1,0 +1,92 @@
+"""`quickstart`: see an agent learn, on this computer, in the commands that anyone would type."""
+
+import shlex
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from alfworld_rl.errors import UsageError
+from alfworld_rl.games import SPLITS, discover
+from alfworld_rl.runs.folder import RunFolder
+from alfworld_rl.runs.output import seconds
+from alfworld_rl.runs.settings import QuickstartSettings, home
+
+#: An early checkpoint of the built-in policy, weak on purpose: there is something left to learn.
+START = "alfworld-tiny-start"
+
+Flags = Mapping[str, object]
+
+#: How games are played, in training and in evaluation alike.
+PLAY: Flags = {"max-episode-steps": 30, "max-assistant-tokens": 64, "max-trajectory-tokens": 8000}
+TRAIN: Flags = {
+    "max-steps": 6,
+    "games-per-batch": 8,
+    "group-size": 8,
+    "lora-rank": 0,
+    "learning-rate": 3e-5,
+    "dynamic-sampling": 4,
+    "save-every": 0,
+}
+EVAL: Flags = {"split": "all", "limit-per-split": 30, "games-per-batch": 32}
+SHORT_PLAY: Flags = {"max-episode-steps": 8, "max-assistant-tokens": 32, "max-trajectory-tokens": 4000}
+SHORT_TRAIN: Flags = {**TRAIN, "max-steps": 1, "games-per-batch": 2, "group-size": 4, "dynamic-sampling": 0}
+SHORT_EVAL: Flags = {**EVAL, "limit-per-split": 3}
+
+
+def quickstart(settings: QuickstartSettings) -> None:
+    """Make games if there are none, evaluate, train, evaluate again, draw; prints every command before it runs."""
+    from alfworld_rl.cli import run
+
+    ran: list[str] = []
+
+    def do(command: str, flags: Flags, *more: str) -> Any:
+        words = [command, *more, *(word for name, value in flags.items() for word in _words(name, value))]
+        ran.append(shlex.join(["alfworld-rl", *words]))
+        print(f"\n$ {ran[-1]}", flush=True)
+        return run(words)
+
+    started = time.monotonic()
+    play, train, evaluation = (SHORT_PLAY, SHORT_TRAIN, SHORT_EVAL) if settings.short else (PLAY, TRAIN, EVAL)
+    games = home() / "datasets" / "alfworld"
+    if not _there(games):
+        games = home() / "datasets" / "generated"
+        if not _there(games):
+            do("games", {"data-root": games, "train": 200, "valid-seen": 40, "valid-unseen": 40, "seed": 1}, "generate")
+    model: Flags = {"backend": "local", "base-model": START, "data-root": games}
+    same: Flags = {**model, **play, "seed": settings.seed}
+
+    results = home() / "eval_results"
+    before, after = results / "quickstart-before.jsonl", results / "quickstart-after.jsonl"
+    do("eval", {**same, **evaluation, "output": before, "overwrite-output": None})
+    folder: RunFolder = do("train", {**same, **train, "run-name": "quickstart", "swanlab-mode": "disabled"})
+    record = folder.record()
+    assert record is not None
+    assert record.saved is not None
+    weights = {"model-path": record.saved.sampler_uri}
+    do("eval", {**same, **weights, **evaluation, "output": after, "overwrite-output": None})
+    figure = home() / "images" / "quickstart.png"
+    do("analysis", {"output": figure}, "--results", f"Before={_from_here(before)}", f"After={_from_here(after)}")
+
+    print(f"\nThat took {seconds(time.monotonic() - started)}. These commands did it; change and run them again:\n")
+    print("\n".join(f"    {command}" for command in ran))
+
+
+def _words(name: str, value: object) -> tuple[str, ...]:
+    """A flag on a command line; None stands for one without a value."""
+    if value is None:
+        return (f"--{name}",)
+    return (f"--{name}", str(_from_here(value) if isinstance(value, Path) else value))
+
+
+def _from_here(path: Path) -> Path:
+    """The path as a person here would type it."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+def _there(data_root: Path) -> bool:
+    """Whether every split has games."""
+    try:
+        return all(discover(data_root, split).games for split in SPLITS)
+    except UsageError:
+        return False
