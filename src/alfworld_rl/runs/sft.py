@@ -1,0 +1,526 @@
+"""`sft`: a warm start from demonstrations, one update after the other, each repeatable."""
+
+import argparse
+import asyncio
+import functools
+import hashlib
+import json
+import random
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from alfworld_rl.agent.protocol import AgentProtocol
+from alfworld_rl.backends import open_backend
+from alfworld_rl.backends.protocol import AdamParams, Backend, Completion, Datum, Loss, Trainer, Usage
+from alfworld_rl.errors import UsageError
+from alfworld_rl.games import GameRef, discover
+from alfworld_rl.learning.demonstrations import (
+    Demonstration,
+    PlaySettings,
+    completions_of,
+    demonstrate,
+    imitate,
+    label,
+    won_plays,
+)
+from alfworld_rl.rollout import RolloutSettings, Trajectory, collect
+from alfworld_rl.runs.files import append_line, whole_lines
+from alfworld_rl.runs.flags import add_flags, flag, read_flags
+from alfworld_rl.runs.folder import Record, RunFolder, Saved
+from alfworld_rl.runs.games import games_hash
+from alfworld_rl.runs.interrupt import StopRequest, stop_on_interrupt
+from alfworld_rl.runs.output import Progress
+from alfworld_rl.runs.settings import (
+    CommandSettings,
+    ModelSettings,
+    _run_name,
+    as_json,
+    from_json,
+    home,
+)
+from alfworld_rl.runs.tracking import Tracker, check_swanlab, tracking
+from alfworld_rl.world import Game
+
+Shown = Literal["full", "changes", "none"]
+
+HELD_OUT_ONE_IN = 12
+"""One scene in twelve is held out for development: whole scenes, since other games of a scene give it away."""
+SECONDS_BETWEEN_SAVES = 300.0
+"""What a crash may cost; saving takes as long as several updates of a small model, so not every one is saved."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SftSettings(CommandSettings, ModelSettings):
+    """`sft`: imitate the demonstrator. The defaults suit a large model with an adapter."""
+
+    data_root: tuple[Path, ...] = flag(
+        (), "folders that hold json_2.1.1; games of their train splits (default: 08-alfworld/datasets/alfworld)"
+    )
+    from_results: tuple[Path, ...] = flag((), "imitate the won games of these results files instead", metavar="JSONL")
+    admissible_commands: tuple[Shown, ...] = flag(
+        ("full",), "how the admissible commands are shown; several: each demonstration in one of them"
+    )
+    max_episode_steps: int = flag(50, "steps of a demonstration", low=1)
+    max_trajectory_tokens: int = flag(12000, "tokens of a demonstration", low=256)
+    max_assistant_tokens: int = flag(256, "tokens of one message when the model itself plays", low=1)
+    perturbation: float = flag(
+        0.15, "share of commands that get in the way, in two demonstrations of three (half and full)", low=0, high=0.9
+    )
+    exploration: float = flag(1.0, "how far every third demonstration wanders in its search", low=0)
+    dagger_rounds: int = flag(0, "times that the model plays and the demonstrator labels what it did", low=0)
+    dagger_games: int = flag(200, "games of one such round", low=1)
+    dagger_temperature: float = flag(0.5, "sampling temperature in those games", low=0)
+    max_steps: int = flag(500, "updates", low=1)
+    batch_tokens: int = flag(16384, "tokens of the demonstrations of one update", low=256)
+    lora_rank: int = flag(32, "rank of the LoRA adapters; 0 trains all weights (local backend)", low=0)
+    learning_rate: float = flag(1e-4, "highest learning rate", above=0)
+    warmup_steps: int = flag(20, "updates over which the learning rate rises; then it falls to zero", low=0)
+    beta1: float = flag(0.9, "Adam's first decay", low=0, high=0.999999)
+    beta2: float = flag(0.98, "Adam's second decay", low=0, high=0.999999)
+    weight_decay: float = flag(0.0, "decoupled weight decay", low=0)
+    grad_clip_norm: float = flag(1.0, "bound on the norm of the gradient; 0: none", low=0)
+    dev_games: int = flag(
+        0, "games of held-out train scenes to play after every save; 0: hold nothing out, train on all", low=0
+    )
+    save_every: int = flag(100, "save, and play the held-out games, every N updates; 0: only at the end", low=0)
+    seed: int = flag(42, "seed of demonstrations, of sampling and of new weights", low=0, high=2**31 - 1)
+    run_name: str = flag("alfworld-sft", "name of the run folder under 08-alfworld/runs", check=_run_name)
+    init_from: str | None = flag(None, "start from the weights of this checkpoint URI", metavar="URI")
+    resume: str | None = flag(None, "go on with this run (a name under 08-alfworld/runs)", metavar="RUN")
+    swanlab_project: str = flag("alfworld-agent-rl", "SwanLab project")
+    swanlab_mode: Literal["online", "local", "offline", "disabled"] = flag(
+        "disabled", "where SwanLab keeps the metrics"
+    )
+
+    def conflicts(self) -> list[str]:
+        problems = []
+        if self.lora_rank == 0 and self.backend != "local":
+            problems.append("--lora-rank 0 (all weights) needs --backend local")
+        if self.max_assistant_tokens >= self.max_trajectory_tokens:
+            problems.append("--max-assistant-tokens must be below --max-trajectory-tokens, or no prompt fits")
+        if self.init_from is not None and self.resume is not None:
+            problems.append("--init-from starts a new run and --resume goes on with an old one; give one of them")
+        if self.dagger_rounds and self.from_results:
+            problems.append("--dagger-rounds needs the demonstrator, who is not asked where --from-results is given")
+        return problems
+
+    @property
+    def roots(self) -> tuple[Path, ...]:
+        return self.data_root or (home() / "datasets" / "alfworld",)
+
+    def adam(self, update: int) -> AdamParams:
+        """The optimizer's parameters for `update` (from 0): linear warm-up, then linear decay to zero
+        (arXiv 2502.15938).
+        """
+        warm = min(1.0, (update + 1) / (self.warmup_steps + 1))
+        left = 1 - max(0, update - self.warmup_steps) / max(1, self.max_steps - self.warmup_steps)
+        return AdamParams(
+            learning_rate=self.learning_rate * min(warm, left),
+            beta1=self.beta1,
+            beta2=self.beta2,
+            weight_decay=self.weight_decay,
+            grad_clip_norm=self.grad_clip_norm,
+        )
+
+
+#: What may change when a run goes on, since it does not change what is learned.
+CHANGEABLE_ON_RESUME = frozenset(
+    {"resume", "save_every", "micro_batch_tokens", "swanlab_mode", "swanlab_project", "debug"}
+)
+
+
+def add_parser(commands: Any) -> None:
+    """The command `sft` of the command line."""
+    text = "warm start from demonstrations"
+    parser = commands.add_parser("sft", help=text, description=text, allow_abbrev=False)
+    add_flags(parser, SftSettings)
+    parser.set_defaults(run_command=_run_command)
+
+
+def _run_command(arguments: argparse.Namespace) -> None:
+    given = {name: value for name, value in vars(arguments).items() if name not in ("command", "run_command")}
+    sft(read_flags(SftSettings, given), given=frozenset(given))
+
+
+def sft(settings: SftSettings, *, given: frozenset[str] = frozenset()) -> RunFolder:
+    """Train on demonstrations, or go on with such a run (`settings.resume`), and return its folder.
+
+    Raises UsageError before anything slow or paid where the command cannot be, AlfworldRLError where the run fails,
+    KeyboardInterrupt after a run that Ctrl-C ended; everything is saved then.
+    """
+    runs = home() / "runs"
+    if settings.resume is not None:
+        folder = RunFolder.existing(runs, settings.resume)
+        settings = _resumed(folder, settings, given)
+    check_swanlab(settings.swanlab_mode)
+    source = _Source(settings)
+    if settings.resume is None:
+        folder = RunFolder.new(runs, cast(Any, settings))
+    with folder.in_use():
+        record = folder.record() or Record(update=0, usage=Usage(), games=source.hash)
+        if record.games != source.hash:
+            raise UsageError(
+                f"run {folder.name} learned from other games than these; give the --data-root it was started with"
+            )
+        if record.finished:
+            raise UsageError(f"run {folder.name} is finished; start a new one with --init-from to train it further")
+        try:
+            backend = open_backend(
+                settings.backend,
+                runs_dir=runs,
+                run_name=folder.name,
+                max_in_flight=64,
+                micro_batch_tokens=settings.micro_batch_tokens,
+            )
+            trainer = _trainer(backend, settings, record)
+        except BaseException:
+            if folder.record() is None:  # the backend refused: leave nothing that looks like a run
+                shutil.rmtree(folder.path, ignore_errors=True)
+            raise
+        try:
+            print(f"Run folder: {folder.path}", flush=True)
+            run = _Run(settings, folder, trainer, source, record)
+            with (
+                tracking(
+                    settings.swanlab_mode,
+                    project=settings.swanlab_project,
+                    name=folder.name,
+                    config=as_json(settings) | {"run_folder": folder.name},
+                    folder=folder.path,
+                ) as tracker,
+                stop_on_interrupt("the update") as stop,
+                Progress() as progress,
+            ):
+                run.run(tracker, stop, progress)
+        finally:
+            backend.close()
+    return folder
+
+
+def _resumed(folder: RunFolder, asked: SftSettings, given: frozenset[str]) -> SftSettings:
+    values = json.loads((folder.path / "settings.json").read_text(encoding="utf-8"))
+    if "dagger_rounds" not in values:
+        raise UsageError(f"run {folder.name} is no warm start; go on with it by `train --resume {folder.name}`")
+    saved = from_json(SftSettings, values)
+    wrong = [name for name in sorted(given - CHANGEABLE_ON_RESUME) if getattr(saved, name) != getattr(asked, name)]
+    if wrong:
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in wrong)
+        raise UsageError(f"run {folder.name} cannot go on with another {flags}; leave that out or start a new run")
+    return replace(saved, **{name: getattr(asked, name) for name in given & CHANGEABLE_ON_RESUME})
+
+
+def _trainer(backend: Backend, settings: SftSettings, record: Record) -> Trainer:
+    if record.saved is not None:
+        return backend.resume_trainer(record.saved.state_uri)
+    if settings.init_from is not None:
+        return backend.trainer_from(settings.init_from, seed=settings.seed)
+    return backend.new_trainer(settings.model, lora_rank=settings.lora_rank, seed=settings.seed)
+
+
+def scene_of(game_id: str) -> str:
+    """The house of a game: ALFRED numbers its scenes at the end of a task's folder name."""
+    return game_id.split("/")[-2].rpartition("-")[2]
+
+
+def held_out(game_id: str) -> bool:
+    """Whether the game is in a scene that is kept for development, whatever other games there are."""
+    return hashlib.sha256(scene_of(game_id).encode()).digest()[0] % HELD_OUT_ONE_IN == 0
+
+
+class _Source:
+    """An endless sequence of demonstrations; each depends on the settings and its number alone."""
+
+    def __init__(self, settings: SftSettings) -> None:
+        self._settings = settings
+        games = [game for root in settings.roots for game in discover(root, "train").games]
+        developed = [game for game in games if held_out(game.game_id)] if settings.dev_games else []
+        random.Random(settings.seed).shuffle(developed)
+        self.development = developed[: settings.dev_games]
+        left_out = {game.path for game in developed}
+        self.games: Sequence[GameRef] = [game for game in games if game.path not in left_out]
+        self._by_id = {game.game_id: game for game in self.games}
+        self._load = functools.lru_cache(maxsize=5000)(Game.load)
+        self._plays: list[tuple[GameRef, list[str | None]]] = []
+        if settings.from_results:
+            plays = [play for path in settings.from_results for play in won_plays(path)]
+            self._plays = [(self._by_id[game_id], actions) for game_id, actions in plays if game_id in self._by_id]
+            if not self._plays:
+                raise UsageError(
+                    "no won game of --from-results is in the train split under --data-root; "
+                    "results of valid_seen and valid_unseen are for measuring and are not learned from"
+                )
+        if not self.games:
+            raise UsageError("every game is of a held-out scene; give more games, or --dev-games 0")
+        self.hash = games_hash(self.games)
+
+    def demonstration(self, number: int, protocols: Mapping[Shown, AgentProtocol]) -> Demonstration:
+        settings = self._settings
+        rng = random.Random(f"{settings.seed}/{number}")
+        choices: Sequence[Any] = self._plays or self.games
+        order = _shuffled(len(choices), f"{settings.seed}/{number // len(choices)}")
+        shown = rng.choice(settings.admissible_commands)
+        play = self.play_settings(shown)
+        if self._plays:
+            game, actions = self._plays[order[number % len(order)]]
+            return imitate(self._load(game.path), protocols[shown], play, actions)
+        play = replace(
+            play,
+            perturbation=settings.perturbation * rng.choice((0, 0.5, 1)),
+            exploration=settings.exploration * rng.choice((0, 0, 1)),
+        )
+        game = self.games[order[number % len(order)]]
+        return demonstrate(self._load(game.path), protocols[shown], play, rng)
+
+    def labelled(
+        self, game_id: str, shown: Shown, completions: Sequence[Completion], protocols: Mapping[Shown, AgentProtocol]
+    ) -> Demonstration:
+        return label(self._load(self._by_id[game_id].path), protocols[shown], self.play_settings(shown), completions)
+
+    def play_settings(self, shown: Shown) -> PlaySettings:
+        return PlaySettings(
+            max_episode_steps=self._settings.max_episode_steps,
+            max_trajectory_tokens=self._settings.max_trajectory_tokens,
+            admissible_commands=shown,
+        )
+
+
+@functools.lru_cache(maxsize=4)
+def _shuffled(count: int, seed: str) -> Sequence[int]:
+    return random.Random(seed).sample(range(count), count)
+
+
+class _Pool:
+    """What the learner did and the demonstrator says to it, on the disk by rounds so that a run can go on.
+
+    The file of a round is a line a trajectory: the game, how commands were shown, the messages' tokens.
+    """
+
+    def __init__(self, folder: Path, source: _Source, protocols: Mapping[Shown, AgentProtocol]) -> None:
+        self._folder = folder
+        self._source = source
+        self._protocols = protocols
+        self._plays: list[tuple[str, Shown, list[Completion]]] = []
+
+    def __len__(self) -> int:
+        return len(self._plays)
+
+    def load(self, rounds: int) -> None:
+        for number in range(1, rounds + 1):
+            for line in whole_lines(self._file(number)):
+                completions = [Completion(tuple(tokens), (0.0,) * len(tokens), "stop") for tokens in line["messages"]]
+                self._plays.append((line["game_id"], line["shown"], completions))
+
+    def collect(self, number: int, trainer: Trainer, settings: SftSettings) -> dict[str, float]:
+        """Play round `number` with the weights as they are now; returns its metrics."""
+        started = time.monotonic()
+        rng = random.Random(f"{settings.seed}/dagger/{number}")
+        shown = rng.choice(settings.admissible_commands)
+        games = rng.sample(self._source.games, min(settings.dagger_games, len(self._source.games)))
+        trajectories = _play(trainer, games, settings, shown, settings.dagger_temperature, f"dagger/{number}")
+        self._file(number).unlink(missing_ok=True)  # a round that a crash cut short
+        for trajectory in trajectories:
+            if trajectory.transcript.turns:
+                game_id, completions = trajectory.game.game_id, completions_of(trajectory.transcript)
+                self._plays.append((game_id, shown, completions))
+                messages = [completion.tokens for completion in completions]
+                append_line(self._file(number), {"game_id": game_id, "shown": shown, "messages": messages})
+        won = sum(trajectory.won for trajectory in trajectories)
+        return {
+            "dagger/round": number,
+            "dagger/success_rate": won / len(trajectories),
+            "dagger/trajectories": len(self._plays),
+            "time/dagger": time.monotonic() - started,
+        }
+
+    def demonstration(self, number: int, seed: int) -> Demonstration:
+        game_id, shown, completions = random.Random(f"{seed}/pool/{number}").choice(self._plays)
+        return self._source.labelled(game_id, shown, completions, self._protocols)
+
+    def _file(self, number: int) -> Path:
+        return self._folder / f"dagger-{number}.jsonl"
+
+
+class _Run:
+    """The updates of one run, from the last saved one on."""
+
+    def __init__(
+        self, settings: SftSettings, folder: RunFolder, trainer: Trainer, source: _Source, record: Record
+    ) -> None:
+        self.settings = settings
+        self.folder = folder
+        self.trainer = trainer
+        self.source = source
+        self.protocols = {shown: AgentProtocol(trainer.tokenizer, shown) for shown in settings.admissible_commands}
+        self.pool = _Pool(folder.path, source, self.protocols)
+        saved = record.saved
+        self.record = replace(record, resumes=record.resumes + (settings.resume is not None))
+        self.update = saved.update if saved else 0
+        self.position = saved.position if saved else 0
+        self.usage = saved.usage if saved else Usage()
+        folder.go_back_to(self.update)
+        self.pool.load(self._rounds_before(self.update))
+        self.best = _best_so_far(folder)
+        self._saved_at = time.monotonic()
+
+    def run(self, tracker: Tracker, stop: StopRequest, progress: Progress) -> None:
+        settings = self.settings
+        progress.start("update", settings.max_steps)
+        while self.update < settings.max_steps and not stop.asked:
+            metrics = self._one_update()
+            self.update += 1
+            last = self.update == settings.max_steps
+            if last or stop.asked or (settings.save_every and self.update % settings.save_every == 0):
+                weights = self._save()
+                if settings.dev_games and not stop.asked:
+                    metrics |= self._develop(weights)
+            elif time.monotonic() - self._saved_at > SECONDS_BETWEEN_SAVES:
+                self._saved(self.trainer.save_state(self._name("rolling")), None)
+            self.folder.add_metrics({"update": self.update, **metrics})
+            self.record = replace(self.record, update=self.update, usage=self.usage, finished=last)
+            self.folder.write_record(self.record)
+            self._drop_rolling()
+            tracker.log(metrics, self.update)
+            progress.advance()
+            if self.update % 10 == 0 or "dev/success_rate" in metrics or "dagger/round" in metrics:
+                progress.say(_line(self.update, settings.max_steps, metrics))
+        if self.best is not None:
+            print(
+                f"Best of the held-out games: {self.best[0]:.1%} after update {self.best[1]}: {self.best[2]}",
+                flush=True,
+            )
+        if stop.asked:
+            raise KeyboardInterrupt
+
+    def _one_update(self) -> dict[str, float]:
+        started = time.monotonic()
+        metrics: dict[str, float] = {}
+        done = self._rounds_before(self.update)
+        if self._rounds_before(self.update + 1) > done:
+            metrics |= self.pool.collect(done + 1, self.trainer, self.settings)
+        data: list[Datum] = []
+        tokens = demonstrations = 0
+        while tokens < self.settings.batch_tokens:
+            # Once the learner has played, half of what it learns from are its own plays.
+            if len(self.pool) and self.position % 2:
+                demonstration = self.pool.demonstration(self.position, self.settings.seed)
+            else:
+                demonstration = self.source.demonstration(self.position, self.protocols)
+            self.position += 1
+            datum = demonstration.datum()
+            if datum.mask_T.any():
+                data.append(datum)
+                demonstrations += 1
+                tokens += len(datum.tokens_T)
+        collected = time.monotonic()
+        adam = self.settings.adam(self.update)
+        losses = self.trainer.forward_backward(data, Loss("cross_entropy"))
+        steps = self.trainer.optim_step(adam)
+        self.usage += Usage(trained=tokens)
+        seconds = time.monotonic() - started
+        return metrics | {
+            **{f"train/{name}": value for name, value in {**losses, **steps}.items()},
+            "train/learning_rate": adam.learning_rate,
+            "train/demonstrations": demonstrations,
+            "train/tokens": tokens,
+            "time/demonstrations": collected - started,
+            "time/update": seconds,
+        }
+
+    def _develop(self, weights: str) -> dict[str, float]:
+        """Play the held-out games with the weights as they are, in the first of the ways to show commands."""
+        started = time.monotonic()
+        shown = self.settings.admissible_commands[0]
+        trajectories = _play(self.trainer, self.source.development, self.settings, shown, 0.01, "dev")
+        success = sum(trajectory.won for trajectory in trajectories) / len(trajectories)
+        if self.best is None or success >= self.best[0]:
+            self.best = (success, self.update, weights)
+        steps = sum(trajectory.steps for trajectory in trajectories)
+        return {
+            "dev/games": len(trajectories),
+            "dev/success_rate": success,
+            "dev/steps_mean": steps / len(trajectories),
+            "dev/invalid_action_rate": sum(trajectory.invalid_action_count for trajectory in trajectories)
+            / max(1, steps),
+            "time/dev": time.monotonic() - started,
+        }
+
+    def _save(self) -> str:
+        name = self._name("step")
+        state = self.trainer.save_state(name)
+        self.folder.add_checkpoint(self.update, "training_state", state)
+        print(f"Saved state: {state}", flush=True)
+        weights = self.trainer.save_sampler_weights(name)
+        self.folder.add_checkpoint(self.update, "sampler_weights", weights)
+        print(f"Saved sampler weights: {weights}", flush=True)
+        self._saved(state, weights)
+        return weights
+
+    def _saved(self, state: str, weights: str | None) -> None:
+        self.record = replace(self.record, saved=Saved(self.update, self.position, state, weights, self.usage))
+        self._saved_at = time.monotonic()
+
+    def _name(self, kind: str) -> str:
+        again = f"-resumed{self.record.resumes}" if self.record.resumes else ""
+        return f"{kind}-{self.update:06d}{again}"
+
+    def _drop_rolling(self) -> None:
+        kept = self.record.saved.state_uri if self.record.saved else ""
+        for state in (self.folder.path / "training_state").glob("rolling-*"):
+            if not kept.endswith(f"/{state.name}"):
+                shutil.rmtree(state, ignore_errors=True)
+
+    def _rounds_before(self, update: int) -> int:
+        """DAgger rounds that lie before `update`: they are spread evenly over the run, with training on both sides."""
+        rounds = self.settings.dagger_rounds
+        return sum(update > self.settings.max_steps * number // (rounds + 1) for number in range(1, rounds + 1))
+
+
+def _best_so_far(folder: RunFolder) -> tuple[float, int, str] | None:
+    """Share of held-out games won, update and sampler weights of the best update of a run that goes on."""
+    weights = {
+        line["update"]: line["uri"]
+        for line in whole_lines(folder.checkpoints_file)
+        if line["kind"] == "sampler_weights"
+    }
+    measured = [
+        (line["dev/success_rate"], line["update"], weights[line["update"]])
+        for line in whole_lines(folder.metrics_file)
+        if "dev/success_rate" in line and line["update"] in weights
+    ]
+    return max(measured, default=None)
+
+
+def _play(
+    trainer: Trainer, games: Sequence[GameRef], settings: SftSettings, shown: Shown, temperature: float, what: str
+) -> list[Trajectory]:
+    """One trajectory of each game by the weights as they are now."""
+    rollout = RolloutSettings(
+        max_episode_steps=settings.max_episode_steps,
+        max_trajectory_tokens=settings.max_trajectory_tokens,
+        max_assistant_tokens=settings.max_assistant_tokens,
+        admissible_commands=shown,
+        temperature=temperature,
+    )
+    groups = asyncio.run(
+        collect(games, trainer.sampler(), rollout, group_size=1, seed_path=(settings.seed, what), games_in_flight=64)
+    )
+    return [trajectory for group in groups for trajectory in group.trajectories]
+
+
+def _line(update: int, updates: int, metrics: Mapping[str, float]) -> str:
+    line = (
+        f"update {update}/{updates}  loss {metrics['train/loss_mean']:.4f}  "
+        f"{metrics['train/tokens'] / max(metrics['time/update'], 1e-9):,.0f} tokens/s"
+    )
+    if "dagger/round" in metrics:
+        line += f"  round {metrics['dagger/round']:.0f}: the learner won {metrics['dagger/success_rate']:.1%}"
+    if "dev/success_rate" in metrics:
+        line += (
+            f"  held-out games won {metrics['dev/success_rate']:.1%}, "
+            f"{metrics['dev/steps_mean']:.1f} steps, {metrics['dev/invalid_action_rate']:.1%} invalid"
+        )
+    return line
