@@ -29,9 +29,12 @@ class GameFileError(AlfworldRLError):
     """A game file cannot be played; the message names the file and what is wrong with it."""
 
     def __init__(self, path: Path | str, problem: str) -> None:
-        super().__init__(f"{path}: {problem}")
+        super().__init__(path, problem)  # both, so that the error can be sent to another process
         self.path = Path(path)
         self.problem = problem
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.problem}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -514,10 +517,10 @@ def _facts(text: str, kinds: Mapping[str, str]) -> defaultdict[str, set[tuple[st
     for predicate, rows in facts.items():
         if predicate not in _SIGNATURES:
             raise _Refused(f"the fact {predicate[:80]!r} is none of ALFWorld's.")
-        first_kind, second_kind = (*_SIGNATURES[predicate], "")[:2]
-        for first, second in rows:
-            if kinds.get(first) != first_kind or kinds.get(second, "") != second_kind:
-                raise _Refused(f"the fact ({predicate} {first[:80]} {second[:80]}) names something unknown.")
+        for column, kind in zip(zip(*rows, strict=True), (*_SIGNATURES[predicate], None), strict=False):
+            if set(map(kinds.get, column)) != {kind}:  # no id has the kind None, and none is needed for ""
+                strange = next(word for word in column if kinds.get(word) != kind)
+                raise _Refused(f"the fact {predicate} names {strange[:80]!r}, which is no {kind or 'second id'} here.")
     return facts
 
 
