@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final, Literal
 
 from alfworld_rl.backends.protocol import Completion, Tokenizer
@@ -172,6 +173,8 @@ class AgentProtocol:
         self._answer_head = form.before_answer
         self._answer_head_ended = form.before_answer.split(ends_with, 1)[1]
         self._ends = {self.turn_end, tokenizer.eos_token_id}
+        # The trajectories of a group read much the same; bounded, a few megabytes.
+        self._encoded_answer = lru_cache(maxsize=2048)(self._encode_answer)
         self.stop: tuple[str, ...] = () if tokenizer.eos_token_id == self.turn_end else (ends_with,)
 
     def opening(self, view: View) -> list[int]:
@@ -185,14 +188,14 @@ class AgentProtocol:
             {"role": "user", "content": opening_text(view, self.commands)},
         ]
 
-    def answer(self, text: str, completion_tokens: Sequence[int]) -> list[int]:
+    def answer(self, text: str, completion_tokens: Sequence[int]) -> tuple[int, ...]:
         """What to append after a completion: the rest of its turn, the environment's answer, the next turn's start.
 
         A completion that sampled its own end of turn is not ended twice.
         """
         ended = bool(completion_tokens) and completion_tokens[-1] == self.turn_end
         head = self._answer_head_ended if ended else self._answer_head
-        return self._encode((head, False), (text, True), (self._answer_tail, False))
+        return self._encoded_answer(head, text)
 
     def read(self, completion: Completion) -> Turn:
         """The message of a completion, without the token that ended it."""
@@ -211,6 +214,9 @@ class AgentProtocol:
         before, after, in_json = self._call
         text = json.dumps(action, ensure_ascii=False)[1:-1] if in_json else action
         return [*self._encode((before, False), (text, True), (after, False)), self.turn_end]
+
+    def _encode_answer(self, head: str, text: str) -> tuple[int, ...]:
+        return tuple(self._encode((head, False), (text, True), (self._answer_tail, False)))
 
     def _encode(self, *parts: tuple[str, bool]) -> list[int]:
         """Tokens of the joined texts; control tokens are made only where a part that is not `foreign` spells them."""
