@@ -1,6 +1,8 @@
 """Every recorded play of the official stack, replayed without one differing character."""
 
 import json
+import random
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -59,3 +61,19 @@ def test_a_play_that_differs_is_found(tmp_path: Path, capsys: pytest.CaptureFixt
     plays.write_text(json.dumps(play)[:-20])
     assert main(arguments) == 2
     assert "line 1 is no recorded play" in capsys.readouterr().err
+
+
+def test_a_batch_of_worlds_is_small(real_games: Path) -> None:
+    paths = sorted((real_games / "json_2.1.1").rglob("game.tw-pddl"))[::450][:8]
+    rng = random.Random(0)
+    tracemalloc.start()
+    try:
+        worlds = [World(game) for game in map(Game.load, paths) for _ in range(8)]
+        for world in worlds:
+            for _ in range(20):
+                world.step(rng.choice(world.view.admissible_commands))
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(worlds) == 64
+    assert held < 10_000_000
