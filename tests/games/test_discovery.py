@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -283,9 +284,16 @@ def test_the_real_games(real_games: Path) -> None:
 
 
 def test_progress_is_for_terminals_only(
-    root: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for i in range(101):
         add(root, f"a/t{i}")
     assert len(discover(root, "train").games) == 101
-    assert capfd.readouterr() == ("", "")
+    assert capsys.readouterr() == ("", "")
+
+    (root / ".alfworld-rl" / "train.json").unlink()
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert len(discover(root, "train").games) == 101
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "Reading train games" in err

@@ -3,15 +3,15 @@
 import json
 import os
 import shlex
-import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from alfworld_rl.errors import UsageError
 from alfworld_rl.games.index import FileStamp, Index, Stamp, Verdict
+from alfworld_rl.games.progress import with_progress
 
 RELEASE = "json_2.1.1"
 """The folder under the data root that `alfworld-download` fills."""
@@ -81,7 +81,7 @@ def discover(data_root: Path, split: str) -> Listing:
     index = Index(data_root, split)
     verdicts = {name: index.get(name, stamp) for name, stamp in stamps.items()}
     unknown = [name for name, verdict in verdicts.items() if verdict is None]
-    for name in _with_progress(unknown, f"Reading {split} games"):
+    for name in with_progress(unknown, len(unknown), f"Reading {split} games"):
         verdicts[name] = _judge(folder, name, stamps[name])
     known = {name: (stamps[name], verdict) for name, verdict in verdicts.items() if verdict is not None}
     if unknown or not index.covers(stamps):
@@ -130,12 +130,13 @@ def _game_folders(folder: Path) -> tuple[dict[str, Stamp], list[str]]:
     stamps: dict[str, Stamp] = {}
     unreadable: list[str] = []
     waiting = [""]
+    top = str(folder)  # texts, since thousands of Path objects would take longer than the disk does
     while waiting:
         name = waiting.pop()
         trajectory: FileStamp = None
         game: FileStamp = None
         try:
-            with os.scandir(folder / name if name else folder) as entries:
+            with os.scandir(f"{top}/{name}" if name else top) as entries:
                 for entry in entries:
                     if entry.name == TRAJECTORY_FILE:
                         trajectory = _stamp(entry)
@@ -198,12 +199,3 @@ def _read(path: Path) -> dict[str, object] | str:
     except ValueError as error:
         return f"is not JSON, perhaps truncated: {error}"
     return content if isinstance(content, dict) else "is not a JSON object"
-
-
-def _with_progress(names: Sequence[str], label: str) -> Iterator[str] | Iterable[str]:
-    if len(names) < 100 or not sys.stderr.isatty():
-        return names
-    from rich.console import Console
-    from rich.progress import track
-
-    return track(names, description=label, console=Console(stderr=True), transient=True)

@@ -28,6 +28,7 @@ from alfworld_rl.games.houses import (
     player_names,
     rooms_for,
 )
+from alfworld_rl.games.progress import with_progress
 from alfworld_rl.games.survey import PROPERTIES, ROOMS
 
 VERSION = 1
@@ -111,7 +112,8 @@ def generate(data_root: Path, *, train: int, valid_seen: int, valid_unseen: int,
         raise UsageError("Games of valid_seen play in houses of train: ask for train games, too.")
     try:
         _claim(Path(data_root), {"version": VERSION, "seed": seed, **counts})
-        for new in new_games(train=train, valid_seen=valid_seen, valid_unseen=valid_unseen, seed=seed):
+        games = new_games(train=train, valid_seen=valid_seen, valid_unseen=valid_unseen, seed=seed)
+        for new in with_progress(games, sum(counts.values()), "Making games"):
             folder = Path(data_root) / RELEASE / new.game_id
             folder.mkdir(parents=True, exist_ok=True)
             _write(folder / TRAJECTORY_FILE, new.trajectory)
