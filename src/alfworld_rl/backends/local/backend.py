@@ -51,7 +51,7 @@ class LocalBackend:
         """A run from the base model's weights: an adapter of rank `lora_rank`, or with 0 all weights."""
         if lora_rank < 0:
             raise BackendError(f"lora_rank is {lora_rank}; give a rank from 1 up, or 0 to train all weights")
-        model = models.load(base_model, self._device)
+        model = models.load(base_model, self._device, float32=lora_rank == 0)
         if lora_rank:
             adapter = models.add_lora(model, rank=lora_rank, seed=seed)
         else:
@@ -82,7 +82,7 @@ class LocalBackend:
 
     def sampler(self, base_model: str, model_path: str | None = None) -> LocalSampler:
         if model_path is None:
-            return LocalSampler(models.load(base_model, self._device), cache_bytes=self._cache_bytes)
+            return LocalSampler(models.load(base_model, self._device, float32=False), cache_bytes=self._cache_bytes)
         checkpoint = self._store.parse(model_path)
         if checkpoint.kind == "training_state":
             raise CheckpointError(
@@ -104,7 +104,7 @@ class LocalBackend:
     def _restored(
         self, checkpoint: Checkpoint, folder: Path, record: Record, *, trainable: bool
     ) -> tuple[models.Model, PeftModel | None]:
-        model = models.load(record.base_model, self._device)
+        model = models.load(record.base_model, self._device, float32=record.lora_rank == 0)
         try:
             if record.lora_rank:
                 return model, models.load_lora(model, folder, trainable=trainable)

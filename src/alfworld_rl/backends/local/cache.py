@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from alfworld_rl.backends.local.packed import PIECE, KVCache
+from alfworld_rl.backends.local.packed import PIECE, Past
 
 
 class PrefixCache:
@@ -14,12 +14,12 @@ class PrefixCache:
 
     def __init__(self, capacity_bytes: int) -> None:
         self._capacity = capacity_bytes
-        self._stored: OrderedDict[int, tuple[NDArray[np.int32], KVCache]] = OrderedDict()
+        self._stored: OrderedDict[int, tuple[NDArray[np.int32], Past]] = OrderedDict()
         self._keys = 0
         self._bytes = 0
         self._token_bytes = 0.0
 
-    def take(self, prompt: Sequence[int], in_use: Iterable[tuple[Sequence[int], KVCache]]) -> KVCache:
+    def take(self, prompt: Sequence[int], in_use: Iterable[tuple[Sequence[int], Past]]) -> Past | None:
         """The keys and values of the longest known beginning of `prompt`, for the caller to extend.
 
         A stored sequence that `prompt` continues (a trajectory's last turn) is handed out itself. Otherwise a common
@@ -43,12 +43,12 @@ class PrefixCache:
             if length > shared:
                 shared, shared_with, shared_key = length, cache, None
         if shared_with is None:
-            return KVCache()
+            return None
         if shared_key is not None:
             self._stored.move_to_end(shared_key)
         return shared_with.fork(shared - shared % PIECE)
 
-    def put(self, tokens: Sequence[int], cache: KVCache) -> None:
+    def put(self, tokens: Sequence[int], cache: Past) -> None:
         self._stored[self._keys] = np.array(tokens, dtype=np.int32), cache
         self._keys += 1
         self._bytes += cache.nbytes
@@ -67,7 +67,7 @@ class PrefixCache:
         while self._stored and self._bytes > capacity:
             self._drop(next(iter(self._stored)))
 
-    def _drop(self, key: int) -> KVCache:
+    def _drop(self, key: int) -> Past:
         _, cache = self._stored.pop(key)
         self._bytes -= cache.nbytes
         return cache

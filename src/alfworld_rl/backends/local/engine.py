@@ -22,10 +22,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from alfworld_rl.backends.local import packed
 from alfworld_rl.backends.local.cache import PrefixCache
 from alfworld_rl.backends.local.models import Model
-from alfworld_rl.backends.local.packed import KVCache
+from alfworld_rl.backends.local.packed import Past, Span
 from alfworld_rl.backends.protocol import Completion, Sampled, SamplingError, StopReason, Tokenizer, Usage
 
 # Tokens of one prompt, and of all prompts, that one step reads: long enough to fill the processor, short enough
@@ -71,7 +70,7 @@ class _Sequence:
 
     request: _Request
     index: int
-    cache: KVCache
+    cache: Past
     tokens: list[int]
     random: np.random.Generator
     logprobs: list[float] = field(default_factory=list)
@@ -180,11 +179,12 @@ class LocalSampler:
             failure.__cause__ = error
             with self._lock:
                 self._running = False
-                lost = {id(sequence.request): sequence.request for sequence in self._active}
-                self._active.clear()
-                waiting, self._waiting = self._waiting, []
-            for request in [*lost.values(), *waiting]:
+                while not self._requests.empty():
+                    self._waiting.append(self._requests.get())
+            for request in {*self._waiting, *(sequence.request for sequence in self._active)}:
                 request.answer(failure)
+            self._waiting.clear()
+            self._active.clear()
 
     def _admit(self) -> bool:
         """Start the requests there is room for; False when nothing is left to do and the worker may rest."""
@@ -213,12 +213,13 @@ class LocalSampler:
 
     def _start(self, request: _Request) -> _Sequence:
         in_use = ((sequence.tokens, sequence.cache) for sequence in self._active)
-        cache = KVCache() if request.score else self._cache.take(request.prompt, in_use)
+        known = None if request.score else self._cache.take(request.prompt, in_use)
+        cache = known or self._model.new_cache()
         request.cached = cache.length
         return _Sequence(request, 0, cache, list(request.prompt), _random(request.seed, 0))
 
     def _step(self) -> None:
-        spans: list[packed.Span] = []
+        spans: list[Span] = []
         stepping: list[_Sequence] = []
         keep: list[int] = []
         row = 0
@@ -226,11 +227,11 @@ class LocalSampler:
             tokens = sequence.next_tokens()
             if sequence.reading and row and row + len(tokens) > _STEP_TOKENS:
                 continue
-            spans.append(packed.Span(tokens, sequence.cache))
+            spans.append(Span(tokens, sequence.cache))
             stepping.append(sequence)
             keep.extend(range(row, row + len(tokens)) if sequence.request.score else [row + len(tokens) - 1])
             row += len(tokens)
-        logits = packed.forward(self._model.module, spans, keep).float()
+        logits = self._model.forward(spans, keep).float()
         first = 0
         writing: list[tuple[_Sequence, int]] = []
         for sequence, span in zip(stepping, spans, strict=True):
@@ -259,7 +260,7 @@ class LocalSampler:
         self._active.append(branch)
         return branch
 
-    def _score(self, sequence: _Sequence, span: packed.Span, logits_TV: Tensor) -> None:
+    def _score(self, sequence: _Sequence, span: Span, logits_TV: Tensor) -> None:
         stop = sequence.cache.length
         following = sequence.tokens[stop - len(span.tokens) + 1 : stop + 1]
         log_softmax = torch.log_softmax(logits_TV[: len(following)], dim=-1)
@@ -294,14 +295,14 @@ class LocalSampler:
         # A stop string is complete only when its last character arrives, which few tokens bring: ask those alone.
         known = self._completes.setdefault(stop, {})
         if token not in known:
-            text = self.tokenizer.decode([token])
+            text = self.tokenizer.decode([token], skip_special_tokens=False)
             known[token] = any(string[-1] in text or not string.isascii() for string in stop)
         if not known[token]:
             return False
         # Each token brings at least one byte of the text.
         window = max(len(string.encode()) for string in stop)
         written = sequence.tokens[len(sequence.request.prompt) :]
-        text = self.tokenizer.decode(written[-window:])
+        text = self.tokenizer.decode(written[-window:], skip_special_tokens=False)
         return any(string in text for string in stop)
 
     def _finish(self, sequence: _Sequence, reason: StopReason) -> None:
@@ -357,7 +358,8 @@ def _nucleus(weights_BV: Tensor, top_p_B1: Tensor) -> Tensor:
 
 
 def _default_cache_bytes(model: Model) -> int:
-    device = model.device
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0] // 2
+    if model.device.type == "cuda":
+        return torch.cuda.mem_get_info(model.device)[0] // 2
+    if not hasattr(os, "sysconf"):  # Windows
+        return 2**31
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4

@@ -3,18 +3,21 @@
 import contextlib
 import copy
 import warnings
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from huggingface_hub import HfApi
 from peft import LoraConfig, PeftModel, get_peft_model
+from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
-from alfworld_rl.backends.local import builtin, packed
+from alfworld_rl.backends.local import builtin, packed, sequential
+from alfworld_rl.backends.local.packed import KVCache, Past, Span
+from alfworld_rl.backends.local.sequential import StateCache
 from alfworld_rl.backends.protocol import BackendError, Tokenizer
 
 # PEFT's usual fixed scale: with alpha independent of the rank, one learning rate suits all ranks.
@@ -29,6 +32,15 @@ class Model:
     module: Any
     tokenizer: Tokenizer
     stop_tokens: frozenset[int]
+    packs: bool
+
+    def forward(self, spans: Sequence[Span], keep: Sequence[int]) -> Tensor:
+        """Logits (len(keep), vocabulary) at the positions `keep`, counted through all spans; caches grow."""
+        logits: Tensor = (packed if self.packs else sequential).forward(self.module, spans, keep)
+        return logits
+
+    def new_cache(self) -> Past:
+        return KVCache() if self.packs else StateCache(self.module.config)
 
     @property
     def device(self) -> torch.device:
@@ -44,21 +56,21 @@ class Model:
         module = copy.deepcopy(self.module, shared)
         for weight in module.parameters():
             weight.grad = None
-        return Model(self.name, module.requires_grad_(False), self.tokenizer, self.stop_tokens)
+        return replace(self, module=module.requires_grad_(False))
 
 
-def load(name: str, device: torch.device) -> Model:
+def load(name: str, device: torch.device, *, float32: bool) -> Model:
     """The base model `name`: a built-in policy, a folder, or a model of the hub; the hub is asked last.
 
+    With `float32` it computes in that; otherwise, where there is a GPU, in the precision it was published in.
     Raises BackendError when there is none that can be used.
     """
     source = _folder(name)
     try:
         config = _config(source)
         tokenizer = AutoTokenizer.from_pretrained(source)
-        module = AutoModelForCausalLM.from_pretrained(
-            source, config=config, dtype=torch.float32, attn_implementation=packed.ATTENTION
-        )
+        dtype = torch.float32 if float32 or device.type == "cpu" else "auto"
+        module = AutoModelForCausalLM.from_pretrained(source, config=config, dtype=dtype)
     except (OSError, ValueError, KeyError, ImportError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
         raise BackendError(
@@ -69,7 +81,7 @@ def load(name: str, device: torch.device) -> Model:
     generation = module.generation_config.eos_token_id if module.generation_config else None
     stops.update(generation if isinstance(generation, list) else [generation])
     module.to(device).eval().requires_grad_(False)  # no dropout: the trainer must see the sampler's own distribution
-    return Model(name, module, tokenizer, frozenset(stops - {None}))
+    return Model(name, module, tokenizer, frozenset(stops - {None}), packed.fits(module))
 
 
 def _config(source: str) -> Any:
@@ -120,9 +132,9 @@ def load_lora(model: Model, folder: Path, *, trainable: bool) -> PeftModel:
 
 @contextlib.contextmanager
 def _peft_quietly() -> Iterator[None]:
-    """PEFT asks transformers for a property of an old name, and the user would read the warning."""
+    """PEFT uses names that transformers calls old, and says what it corrects by itself; users need not read it."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)
+        warnings.simplefilter("ignore")
         yield
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -71,12 +71,28 @@ class KVCache:
         return twin
 
 
+class Past(Protocol):
+    """What a forward pass remembers of one sequence."""
+
+    length: int
+
+    @property
+    def nbytes(self) -> int: ...
+
+    def advance(self, tokens: int) -> None:
+        """Count tokens that a forward pass has read."""
+
+    def fork(self, length: int) -> "Past":
+        """A copy of the first `length` tokens, or of as many as can be had."""
+        ...
+
+
 @dataclass(slots=True)
 class Span:
     """`tokens` of one sequence in the row; `cache` holds what came before them (None: nothing did)."""
 
     tokens: Sequence[int]
-    cache: KVCache | None = None
+    cache: Past | None = None
     masks: dict[int, Tensor] = field(default_factory=dict, init=False)
 
     @property
@@ -130,7 +146,7 @@ def _packed_attention(
     for span in _row.get():
         stop = start + len(span.tokens)
         queries, keys, values = query[0, :, start:stop], key[0, :, start:stop], value[0, :, start:stop]
-        if span.cache is None:
+        if not isinstance(span.cache, KVCache):
             out.append(_attend(queries, keys, values, None, scaling))
         else:
             keys, values = span.cache.extend(module.layer_idx, keys, values)
@@ -177,3 +193,32 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, masks: dict[int, Tensor] 
 
 
 AttentionInterface.register(ATTENTION, _packed_attention)
+
+
+def fits(module: Any) -> bool:
+    """Whether `module` gives the same logits on packed rows; if so, they are its attention from now on.
+
+    Its configuration rules out what shows on long sequences only; the rest is tried.
+    """
+    config = module.config.get_text_config()
+    if (
+        set(getattr(config, "layer_types", None) or ["full_attention"]) != {"full_attention"}
+        or getattr(config, "sliding_window", None)
+        or not module._supports_attention_backend
+    ):
+        return False
+    tokens = [index * 7 % config.vocab_size for index in range(24)]
+    before = module.config._attn_implementation
+    with torch.inference_mode():
+        expected = module(torch.tensor([tokens], device=module.device), use_cache=False).logits[0, -1].float()
+        try:
+            module.set_attn_implementation(ATTENTION)
+            cache = KVCache()
+            forward(module, [Span(tokens[:9]), Span(tokens[:17], cache)], [0])
+            found = forward(module, [Span(tokens[17:], cache), Span(tokens)], [6, 30]).float()
+            if torch.allclose(found, expected.expand_as(found), rtol=0.01, atol=0.01 * float(expected.std())):
+                return True
+        except (RuntimeError, AttributeError, TypeError, ValueError):
+            pass
+    module.set_attn_implementation(before)
+    return False

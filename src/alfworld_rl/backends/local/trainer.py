@@ -1,7 +1,6 @@
 """Gradients and optimizer steps in this process."""
 
 import contextlib
-import resource
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -10,11 +9,11 @@ import torch
 from peft import PeftModel
 from safetensors.torch import load_file, save_file
 
-from alfworld_rl.backends.local import packed
 from alfworld_rl.backends.local.checkpoints import SCHEME, CheckpointStore, Record
 from alfworld_rl.backends.local.engine import LocalSampler
 from alfworld_rl.backends.local.losses import token_losses
 from alfworld_rl.backends.local.models import Model
+from alfworld_rl.backends.local.packed import Span
 from alfworld_rl.backends.protocol import AdamParams, BackendError, Checkpoint, Datum, Loss, Metrics, Tokenizer
 
 OPTIMIZER = "optimizer.safetensors"
@@ -77,9 +76,8 @@ class LocalTrainer:
         for batch in _micro_batches(data, self._micro_batch_tokens):
             batches += 1
             mask_N = np.concatenate([datum.mask_T for datum in batch])
-            logits = packed.forward(
-                self._model.module,
-                [packed.Span(datum.tokens_T.tolist()) for datum in batch],
+            logits = self._model.forward(
+                [Span(datum.tokens_T.tolist()) for datum in batch],
                 np.flatnonzero(mask_N).tolist(),
             )
             log_softmax = torch.log_softmax(logits.float(), dim=-1)
@@ -224,4 +222,6 @@ def _peak_memory_mb(device: torch.device) -> float:
         status = Path("/proc/self/status").read_text()
         return int(status.split("VmHWM:")[1].split()[0]) / 2**10
     except (OSError, IndexError):
+        import resource  # not on Windows; elsewhere, the mark of the process's whole life has to do
+
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
