@@ -11,7 +11,9 @@ everything it names is on the disk, so an update either happened or did not.
 """
 
 import contextlib
+import errno
 import json
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
@@ -67,18 +69,24 @@ class RunFolder:
         """A folder of its own for a new run: NAME, or NAME-2, NAME-3, ... where that is taken."""
         if problem := writable(runs):
             raise UsageError(problem)
+        # Filled first and then put in its place: a folder under a run's name always holds the run's settings.
+        try:
+            new = Path(tempfile.mkdtemp(prefix=".new-", dir=runs))
+            new.chmod(0o755)
+        except OSError as error:
+            raise UsageError(f"no folder can be made in {runs} ({error.strerror or error})") from error
+        write_whole(new / "settings.json", json.dumps(as_json(settings), indent=2) + "\n")
         number = 1
         while True:
             path = runs / (settings.run_name if number == 1 else f"{settings.run_name}-{number}")
             try:
-                path.mkdir()
+                new.rename(path)
                 break
-            except FileExistsError:
-                number += 1
             except OSError as error:
-                raise UsageError(f"{path} cannot be made ({error.strerror or error})") from error
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+                    raise UsageError(f"{path} cannot be made ({error.strerror or error})") from error
+                number += 1
         folder = cls(path)
-        write_whole(path / "settings.json", json.dumps(as_json(settings), indent=2) + "\n")
         return folder
 
     @classmethod

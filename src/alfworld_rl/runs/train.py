@@ -53,10 +53,6 @@ def train(
         folder = RunFolder.new(runs, settings)
     with folder.in_use():
         record = _record_to_go_on_from(folder, games, settings)
-        if record.saved is not None and record.saved.update >= settings.max_steps:
-            raise UsageError(
-                f"run {folder.name} already has {record.saved.update} updates; give a larger --max-steps to go on"
-            )
         with _removed_if_unused(folder):
             backend = open_backend(
                 settings.backend,
@@ -138,7 +134,7 @@ class _Run:
                     progress.say(self._line(metrics))
             if self.update and not self._saved_for_good():
                 self._save()
-            self._write_record(finished=self.update >= self.settings.max_steps)
+            self._write_record()
         except AlfworldRLError as error:
             raise AlfworldRLError(f"{str(error).rstrip('.')}. {self._way_on()}") from error
         if too_dear:
@@ -268,7 +264,8 @@ class _Run:
         again = f"-resumed{self.record.resumes}" if self.record.resumes else ""
         return f"{kind}-{self.update:06d}{again}"
 
-    def _write_record(self, *, finished: bool = False) -> None:
+    def _write_record(self) -> None:
+        finished = self.update >= self.settings.max_steps and self._saved_for_good()
         self.record = replace(self.record, update=self.update, usage=self.usage, finished=finished)
         self.folder.write_record(self.record)
         self._drop_rolling()
@@ -384,6 +381,8 @@ def _record_to_go_on_from(folder: RunFolder, games: Sequence[GameRef], settings:
             "give the --data-root it was started with"
         )
     saved = before.saved
+    if saved is not None and saved.sampler_uri is not None and saved.update >= settings.max_steps:
+        raise UsageError(f"run {folder.name} already has {saved.update} updates; give a larger --max-steps to go on")
     record = replace(
         before,
         update=saved.update if saved else 0,

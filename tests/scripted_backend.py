@@ -1,0 +1,160 @@
+"""A backend without a model: what it plays and learns is a function of its weights, and its weights are a number.
+
+It keeps checkpoints on the disk as the local one does, so that runs can die and go on. Its weights take in every
+token and advantage they were ever trained on: two runs with equal metrics were trained on the same data in the same
+order.
+"""
+
+import hashlib
+import json
+import random
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from agent_models import call, qwen_like
+from alfworld_rl.backends.protocol import (
+    AdamParams,
+    Checkpoint,
+    CheckpointError,
+    Completion,
+    Datum,
+    Loss,
+    Sampled,
+    Usage,
+)
+
+TOKENIZER = qwen_like()
+
+Player = Callable[[str, int, float], str]
+
+
+def random_player(prompt: str, seed: int, weights: float) -> str:
+    """An admissible command or, one time in four, rubbish."""
+    choice = random.Random(f"{seed}/{weights}")
+    listed = re.findall(r"Admissible commands:\n(.*?)(?:<\||\n</tool)", prompt, re.DOTALL)[-1]
+    return call(choice.choice(listed.splitlines())) if choice.random() < 0.75 else "I give up."
+
+
+class ScriptedSampler:
+    tokenizer = TOKENIZER
+
+    def __init__(self, player: Player, weights: float, fail: Callable[[str], Exception | None] | None = None) -> None:
+        self._player = player
+        self._weights = weights
+        self._fail = fail
+
+    async def sample(self, prompt: Sequence[int], *, n: int = 1, max_tokens: int, seed: int = 0, **_: Any) -> Sampled:
+        text = TOKENIZER.decode(list(prompt), skip_special_tokens=False)
+        if self._fail is not None and (error := self._fail(text)):
+            raise error
+        completions = []
+        for branch in range(n):
+            message = self._player(text, seed + branch, self._weights)
+            tokens = (*TOKENIZER.encode(message, add_special_tokens=False), TOKENIZER.eos_token_id)[:max_tokens]
+            completions.append(Completion(tokens, (-0.5 - self._weights,) * len(tokens), "stop"))
+        sampled = sum(len(completion.tokens) for completion in completions)
+        return Sampled(tuple(completions), Usage(prefill=len(prompt), sampled=sampled))
+
+    async def logprobs(self, tokens: Sequence[int]) -> list[float]:
+        return [0.0] + [-0.5] * (len(tokens) - 1)
+
+
+class ScriptedTrainer:
+    tokenizer = TOKENIZER
+
+    def __init__(self, backend: "ScriptedBackend", weights: float, steps: int) -> None:
+        self.backend = backend
+        self.weights = weights
+        self.steps = steps
+        self._gradient = hashlib.sha256()
+
+    def forward_backward(self, data: Sequence[Datum], loss: Loss) -> dict[str, float]:
+        self.backend.moment("forward_backward")
+        for datum in data:
+            for array in (datum.tokens_T, datum.targets_T, datum.logprobs_T, datum.advantages_T):
+                self._gradient.update(array.tobytes())
+        count = float(sum(datum.mask_T.sum() for datum in data))
+        value = int.from_bytes(self._gradient.digest()[:4]) / 2**32
+        return {"loss_sum": value * count, "loss_mean": value, "token_count": count}
+
+    def optim_step(self, adam: AdamParams) -> dict[str, float]:
+        self.backend.moment("optim_step")
+        self._gradient.update(repr((self.weights, self.steps, adam)).encode())
+        self.weights = int.from_bytes(self._gradient.digest()[:4]) / 2**32
+        self.steps += 1
+        self._gradient = hashlib.sha256()
+        return {"grad_norm": self.weights}
+
+    def sampler(self) -> ScriptedSampler:
+        return ScriptedSampler(self.backend.player, self.weights, self.backend.fail)
+
+    def save_state(self, name: str) -> str:
+        return self.backend.save("training_state", name, {"weights": self.weights, "steps": self.steps})
+
+    def save_sampler_weights(self, name: str) -> str:
+        return self.backend.save("sampler_weights", name, {"weights": self.weights})
+
+
+class ScriptedBackend:
+    """`moment` is told of every call that costs something; `fail` may refuse a sampling request."""
+
+    def __init__(
+        self,
+        runs_dir: Path,
+        run_name: str | None,
+        *,
+        player: Player = random_player,
+        fail: Callable[[str], Exception | None] | None = None,
+        moment: Callable[[str], None] = lambda name: None,
+    ) -> None:
+        self.runs_dir = runs_dir
+        self.run_name = run_name
+        self.player = player
+        self.fail = fail
+        self.moment = moment
+        self.closed = False
+
+    def save(self, kind: str, name: str, values: dict[str, float]) -> str:
+        self.moment("save")
+        folder = self.runs_dir / str(self.run_name) / kind / name
+        folder.mkdir(parents=True)  # never twice under one name
+        (folder / "checkpoint.json").write_text(json.dumps(values))
+        return f"local://{self.run_name}/{kind}/{name}"
+
+    def new_trainer(self, base_model: str, *, lora_rank: int, seed: int) -> ScriptedTrainer:
+        return ScriptedTrainer(self, seed / 1000, 0)
+
+    def resume_trainer(self, state_uri: str) -> ScriptedTrainer:
+        values = self._load(state_uri)
+        return ScriptedTrainer(self, values["weights"], values["steps"])
+
+    def trainer_from(self, uri: str, *, seed: int) -> ScriptedTrainer:
+        return ScriptedTrainer(self, self._load(uri)["weights"], 0)
+
+    def sampler(self, base_model: str, model_path: str | None = None) -> ScriptedSampler:
+        weights = self._load(model_path)["weights"] if model_path else 0.0
+        return ScriptedSampler(self.player, weights, self.fail)
+
+    def close(self) -> None:
+        self.closed = True
+
+    def _load(self, uri: str) -> dict[str, Any]:
+        found = Checkpoint.parse(uri)
+        path = self.runs_dir / found.run / found.kind / found.name / "checkpoint.json"
+        if not path.exists():
+            raise CheckpointError(f"there is no checkpoint {uri}")
+        values: dict[str, Any] = json.loads(path.read_text())
+        return values
+
+
+def opener(**options: Any) -> Callable[..., ScriptedBackend]:
+    """What to give as `open_backend`; the last backend it opened is its attribute `backend`."""
+
+    def open_backend(name: str, *, runs_dir: Path, run_name: str | None = None, **_: Any) -> ScriptedBackend:
+        backend = ScriptedBackend(runs_dir, run_name, **options)
+        open_backend.backend = backend  # type: ignore[attr-defined]
+        return backend
+
+    return open_backend
