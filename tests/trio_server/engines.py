@@ -78,6 +78,8 @@ class LearningEngine:
         return _LearningTrainer(backend.trainer_from(source, seed=seed))
 
     def sampler(self, source: str | None) -> EngineSampler:
+        if source is not None and source.startswith("scripted://"):
+            source = None  # what a script trained is what it began with
         return _LearningSampler(self._open("samplers").sampler(self._policy, source), self._loop)
 
 

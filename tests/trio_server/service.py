@@ -200,6 +200,11 @@ class Service:
             self.sampling_runs.clear()
             self.events.clear()
 
+    def forget_samplers(self) -> None:
+        """Needed after `engine` was exchanged for another."""
+        with self._lock:
+            self._samplers.clear()
+
     def saved(self, kind: str) -> list[str]:
         """The URIs of the checkpoints of a kind that were saved to stay, in order."""
         return [
