@@ -14,6 +14,8 @@ from alfworld_rl.errors import UsageError
 from alfworld_rl.games.discovery import GAME_FILE, RELEASE, SPLITS, TASK_TYPES, TRAJECTORY_FILE
 from alfworld_rl.games.houses import (
     LAMP,
+    PROPERTIES,
+    ROOMS,
     TOOL,
     House,
     Receptacle,
@@ -29,7 +31,6 @@ from alfworld_rl.games.houses import (
     rooms_for,
 )
 from alfworld_rl.games.progress import with_progress
-from alfworld_rl.games.survey import PROPERTIES, ROOMS
 
 VERSION = 1
 """Of what a seed makes; a change here keeps old folders from being mixed with new games."""

@@ -8,6 +8,12 @@ from importlib.resources import files
 from random import Random
 from typing import Any
 
+ROOMS = {0: "kitchen", 2: "living room", 3: "bedroom", 4: "bathroom"}
+"""What the hundreds of a floor plan's number stand for."""
+
+PROPERTIES = ("cleanable", "coolable", "heatable", "isReceptacleObject", "pickupable", "sliceable", "toggleable")
+"""What objects of a type can be, as PDDL names it."""
+
 LAMP = "DeskLamp"
 """The lamp of every look task in ALFWorld's train split."""
 

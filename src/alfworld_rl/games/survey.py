@@ -14,11 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from alfworld_rl.games.discovery import discover
+from alfworld_rl.games.houses import PROPERTIES, ROOMS
 
-ROOMS = {0: "kitchen", 2: "living room", 3: "bedroom", 4: "bathroom"}
-"""What the hundreds of a floor plan's number stand for."""
-
-PROPERTIES = ("cleanable", "coolable", "heatable", "isReceptacleObject", "pickupable", "sliceable", "toggleable")
 _FACT = re.compile(r"\(([A-Za-z]+)((?: [^()\s]+)*)\)")
 
 
