@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +26,10 @@ def data_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "08-alfworld").mkdir()
     monkeypatch.chdir(tmp_path)
-    yield tmp_path / "08-alfworld"
+    return tmp_path / "08-alfworld"
 
 
 def settings(data_root: Path, **changes: Any) -> TrainSettings:

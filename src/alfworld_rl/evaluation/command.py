@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -10,7 +11,7 @@ from typing import Any
 
 from alfworld_rl.agent.protocol import protocol_hash
 from alfworld_rl.backends import open_backend
-from alfworld_rl.backends.protocol import Backend, Checkpoint, Sampler
+from alfworld_rl.backends.protocol import Backend, BackendError, Checkpoint, Sampler
 from alfworld_rl.errors import AlfworldRLError, UsageError
 from alfworld_rl.evaluation.output import ResultsOutput, check_output, opened
 from alfworld_rl.evaluation.results import Line, intervals_of, metrics_of
@@ -21,7 +22,7 @@ from alfworld_rl.runs.games import split_games
 from alfworld_rl.runs.output import Progress, print_table, seconds, tokens
 from alfworld_rl.runs.settings import EvalSettings, as_json, home, project_root
 from alfworld_rl.runs.tracking import check_swanlab, tracking
-from alfworld_rl.world import Game
+from alfworld_rl.world import Game, GameFileError
 
 
 def evaluate(settings: EvalSettings, *, open_backend: Callable[..., Backend] = open_backend) -> Mapping[str, Any]:
@@ -74,11 +75,19 @@ def evaluate(settings: EvalSettings, *, open_backend: Callable[..., Backend] = o
                 folder=project_root(),
             ) as tracker,
         ):
-            failed = _play(output, games, sampler, settings)
+            way_on = f"the finished games are in {path}; play the others with --resume-output"
+            try:
+                failed = _play(output, games, sampler, settings)
+            except KeyboardInterrupt:
+                print(f"\n{way_on}" if output.lines else "", file=sys.stderr)
+                raise
+            except BackendError as error:
+                if not output.lines:
+                    raise
+                raise AlfworldRLError(f"{str(error).rstrip('.')}; {way_on}") from error
             if failed:
                 raise AlfworldRLError(
-                    f"{len(failed)} of {len(games)} games were not played to their end ({failed[0]}); "
-                    f"the others are in {path}; play the missing ones with --resume-output"
+                    f"{len(failed)} of {len(games)} games were not played to their end ({failed[0]}); {way_on}"
                 )
 
             def summary(lines: Sequence[Line]) -> Line:
@@ -175,7 +184,10 @@ def _line(trajectory: Trajectory, group: Group) -> dict[str, Any]:
 
 
 def _whole_game(game: GameRef) -> bytes:
-    content = game.path.read_bytes()
+    try:
+        content = game.path.read_bytes()
+    except OSError as error:
+        raise GameFileError(game.path, f"cannot be read ({error.strerror or error})") from error
     Game.parse(content, game.path)
     return content
 

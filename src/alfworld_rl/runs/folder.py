@@ -86,8 +86,7 @@ class RunFolder:
                 if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
                     raise UsageError(f"{path} cannot be made ({error.strerror or error})") from error
                 number += 1
-        folder = cls(path)
-        return folder
+        return cls(path)
 
     @classmethod
     def existing(cls, runs: Path, name: str) -> "RunFolder":

@@ -1,0 +1,243 @@
+"""Evaluations against a scripted backend: every game once, the same file however it came about."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_models import call
+from alfworld_rl.backends.protocol import BalanceError, SamplingError
+from alfworld_rl.errors import AlfworldRLError, UsageError
+from alfworld_rl.evaluation.command import evaluate
+from alfworld_rl.evaluation.results import read_results
+from alfworld_rl.games import discover, generate
+from alfworld_rl.runs.files import whole_lines
+from alfworld_rl.runs.settings import EvalSettings
+from alfworld_rl.world import Game
+from scripted_backend import ScriptedBackend, opener
+
+KEYS = [
+    "game_id",
+    "split",
+    "task_type",
+    "task",
+    "messages",
+    "steps",
+    "won",
+    "truncated",
+    "stop_reason",
+    "invalid_action_count",
+    "reward",
+    "evaluation_split",
+]
+METRICS = [
+    "reward_mean",
+    "success_rate",
+    "steps_mean",
+    "truncated_rate",
+    "valid_tool_call_rate",
+    "admissible_action_rate",
+    "invalid_actions_mean",
+    "games",
+]
+
+
+@pytest.fixture(scope="session")
+def data_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("games")
+    generate(root, train=4, valid_seen=5, valid_unseen=4, seed=3)
+    return root
+
+
+@pytest.fixture(autouse=True)
+def output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "08-alfworld").mkdir()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "results.jsonl"
+
+
+def run(data_root: Path, output: Path, *, backend: dict[str, Any] | None = None, **changes: Any) -> Mapping[str, Any]:
+    small: dict[str, Any] = {"max_episode_steps": 3, "max_trajectory_tokens": 60_000, "games_per_batch": 3}
+    settings = EvalSettings(backend="local", data_root=data_root, output=output, **(small | changes))
+    return evaluate(settings, open_backend=opener(**(backend or {})))
+
+
+def test_every_game_once_with_all_that_others_read(
+    data_root: Path, output: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    summary = run(data_root, output)
+    *lines, last = [json.loads(line) for line in output.read_text().splitlines()]
+    assert last == summary
+    assert [line["type"] for line in lines] == ["trajectory"] * 9
+    games = [game for split in ("valid_seen", "valid_unseen") for game in discover(data_root, split).games]
+    assert [line["game_id"] for line in lines] == [game.game_id for game in games]
+    assert all(set(KEYS) <= line.keys() for line in lines)
+    assert (last["type"], last["base_model"], last["model_path"]) == ("summary", "alfworld-tiny", None)
+    for split, count in (("valid_seen", 5), ("valid_unseen", 4), ("all", 9)):
+        assert all(f"eval/{split}/{name}" in last["metrics"] for name in METRICS)
+        assert last["metrics"][f"eval/{split}/games"] == count
+        low, high = last["intervals"][f"eval/{split}/success_rate"]
+        assert 0 <= low <= last["metrics"][f"eval/{split}/success_rate"] <= high <= 1
+    assert set(last["game_sha256"]) == {game.game_id for game in games}
+    assert last["protocol"]
+    assert sorted(path.name for path in output.parent.iterdir()) == ["08-alfworld", "results.jsonl"]
+    assert "valid_unseen" in capsys.readouterr().out
+
+
+def test_metrics_are_those_of_the_lines(data_root: Path, output: Path) -> None:
+    metrics = run(data_root, output)["metrics"]
+    lines = [line for line in whole_lines(output) if line["type"] == "trajectory"]
+    steps = sum(line["steps"] for line in lines)
+    assert metrics["eval/all/reward_mean"] == pytest.approx(sum(line["reward"] for line in lines) / 9)
+    assert metrics["eval/all/invalid_actions_mean"] == sum(line["invalid_action_count"] for line in lines) / 9
+    assert metrics["eval/all/admissible_action_rate"] == 1 - sum(line["invalid_action_count"] for line in lines) / steps
+    for line in lines:
+        assert line["reward"] == pytest.approx(line["won"] - 0.1 * line["invalid_action_count"])
+
+
+def test_the_score_does_not_depend_on_how_many_games_are_in_flight(data_root: Path, tmp_path: Path) -> None:
+    outputs = [tmp_path / f"{count}.jsonl" for count in (1, 4, 100)]
+    for output, count in zip(outputs, (1, 4, 100), strict=True):
+        run(data_root, output, games_per_batch=count)
+    assert len({output.read_bytes() for output in outputs}) == 1
+
+
+def test_an_interrupted_evaluation_goes_on_to_the_same_file(data_root: Path, output: Path, tmp_path: Path) -> None:
+    run(data_root, tmp_path / "whole.jsonl")
+    requests = iter(range(1000))
+    dying = {"fail": lambda prompt: BalanceError("no money") if next(requests) > 16 else None}
+    with pytest.raises(AlfworldRLError, match=r"no money; the finished games are in .*--resume-output"):
+        run(data_root, output, backend=dying)
+    done = whole_lines(output)
+    assert 0 < len(done) < 9
+    with output.open("a") as file:
+        file.write('{"type": "trajectory", "game_id": "torn')
+    asked: list[str] = []
+    run(data_root, output, resume_output=True, backend={"fail": asked.append})
+    openings = {prompt for prompt in asked if "<|im_start|>assistant\n<think>\n\n</think>\n\n<tool_call>" not in prompt}
+    assert len(openings) <= 9 - len(done) + 1
+    assert output.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+    assert not output.with_name("results.jsonl.settings").exists()
+    run(data_root, output, resume_output=True)
+    assert output.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+
+
+def test_going_on_with_other_settings_is_refused_by_name(data_root: Path, output: Path) -> None:
+    run(data_root, output)
+    with pytest.raises(UsageError, match=r"--seed was 42, not 7; --temperature was 0\.01, not 0\.5"):
+        run(data_root, output, resume_output=True, temperature=0.5, seed=7)
+
+
+def test_an_existing_file_is_refused_and_replaced_only_when_told(data_root: Path, output: Path) -> None:
+    run(data_root, output)
+    before = output.read_bytes()
+    with pytest.raises(UsageError, match="--overwrite-output"):
+        run(data_root, output, seed=1)
+    assert output.read_bytes() == before
+    run(data_root, output, seed=1, overwrite_output=True)
+    assert output.read_bytes() != before
+    assert [path.name for path in output.parent.glob("results*")] == ["results.jsonl"]
+
+
+def test_replacing_keeps_the_old_file_until_the_new_one_is_complete(data_root: Path, output: Path) -> None:
+    run(data_root, output)
+    before = output.read_bytes()
+    with pytest.raises(BalanceError):
+        run(data_root, output, overwrite_output=True, backend={"fail": lambda prompt: BalanceError("no money")})
+    assert output.read_bytes() == before
+    requests = iter(range(1000))
+    dying = {"fail": lambda prompt: BalanceError("no money") if next(requests) > 16 else None}
+    with pytest.raises(AlfworldRLError, match="no money"):
+        run(data_root, output, seed=1, overwrite_output=True, backend=dying)
+    assert output.with_name("results.jsonl.old").read_bytes() == before
+    run(data_root, output, seed=1, resume_output=True)
+    assert [path.name for path in output.parent.glob("results*")] == ["results.jsonl"]
+
+
+def test_a_game_that_cannot_be_played_to_its_end_is_not_scored(data_root: Path, output: Path) -> None:
+    requests = iter(range(1000))
+    once = {"fail": lambda prompt: SamplingError("cut off for good") if next(requests) == 0 else None}
+    with pytest.raises(AlfworldRLError, match=r"1 of 9 games .*cut off for good.*--resume-output"):
+        run(data_root, output, backend=once)
+    assert len(whole_lines(output)) == 8
+    assert run(data_root, output, resume_output=True)["metrics"]["eval/all/games"] == 9
+
+
+def test_samples_per_game(data_root: Path, output: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    winners = {}
+    for split in ("valid_seen", "valid_unseen"):
+        for game in discover(data_root, split).games:
+            winners[Game.load(game.path).task] = Game.load(game.path).walkthrough
+
+    def player(prompt: str, seed: int, weights: float) -> str:
+        task = next(task for task in winners if f"{task}\n" in prompt)
+        turn = prompt.count("<|im_start|>assistant") - 1
+        return call(winners[task][turn])
+
+    summary = run(data_root, output, samples_per_game=3, max_episode_steps=60, backend={"player": player})
+    assert summary["metrics"]["eval/all/success_rate"] == 1
+    assert [summary["metrics"][f"eval/all/pass@{k}"] for k in (1, 2, 3)] == [1, 1, 1]
+    assert summary["metrics"]["eval/all/games"] == 9
+    assert len(whole_lines(output)) == 28
+    # Nine games, not 27: trajectories of one game are no independent trials.
+    assert summary["intervals"]["eval/all/success_rate"] == pytest.approx([0.7009, 1], abs=1e-4)
+    assert "pass@3" in capsys.readouterr().out
+
+
+def test_two_evaluations_cannot_write_one_file(data_root: Path, output: Path) -> None:
+    code = (
+        "import sys, pathlib; from alfworld_rl.evaluation.output import opened\n"
+        "with opened(pathlib.Path(sys.argv[1]), {}, overwrite=False, resume=False):\n"
+        "    print('open', flush=True); sys.stdin.read()"
+    )
+    other = subprocess.Popen([sys.executable, "-c", code, output], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    with other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"open\n"
+        with pytest.raises(UsageError, match="in use by another process"):
+            run(data_root, output, overwrite_output=True)
+        other.kill()
+    run(data_root, output, overwrite_output=True)
+
+
+def test_a_training_state_is_refused_with_the_uri_to_use(data_root: Path, output: Path) -> None:
+    with pytest.raises(UsageError, match="Saved sampler weights"):
+        run(data_root, output, model_path="local://a/training_state/step-000001")
+    assert not output.exists()
+
+
+def test_a_broken_game_file_is_named_before_the_model_is_asked(data_root: Path, output: Path, tmp_path: Path) -> None:
+    root = tmp_path / "broken"
+    generate(root, train=2, valid_seen=2, valid_unseen=2, seed=3)
+    run(root, output)
+    victim = discover(root, "valid_unseen").games[0].path
+    text = victim.read_text()
+    victim.write_text(text.replace("(:goal", "(:gaol"))
+    os.utime(victim)
+
+    def open_backend(*_: Any, **__: Any) -> ScriptedBackend:
+        raise AssertionError("the backend was opened")
+
+    settings = EvalSettings(backend="local", data_root=root, output=tmp_path / "other.jsonl")
+    with pytest.raises(AlfworldRLError, match=str(victim.parent.name)):
+        evaluate(settings, open_backend=open_backend)
+    assert not (tmp_path / "other.jsonl").exists()
+
+
+def test_an_unwritable_folder_is_refused(data_root: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="cannot be made"):
+        run(data_root, tmp_path / "file" / "results.jsonl")
+
+
+def test_what_it_writes_can_be_read_back(data_root: Path, output: Path) -> None:
+    run(data_root, output)
+    results = read_results(output)
+    assert results.overall.games == 9
+    assert len(results.won) == 9
+    assert results.settings["max_episode_steps"] == 3
