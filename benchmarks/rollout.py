@@ -54,7 +54,7 @@ class Script:
             opening = self.messages.setdefault(request_seed(*SEED_PATH, game.game_id, "opening", 0), [])
             for branch in range(GROUP_SIZE):
                 rng = random.Random(f"{game.game_id} {branch}")
-                detours = rng.uniform(0.5, 1.0)
+                detours = rng.uniform(0.7, 1.0)
                 steps = iter(walkthrough)
                 wanted = [next(steps, "look") if rng.random() > detours else "look" for _ in range(300)]
                 opening.append(message(wanted[0]))
