@@ -72,7 +72,9 @@ class Environments:
         self._workers.clear()
 
     def _least_busy_worker(self) -> "_Worker":
-        self._workers = [worker for worker in self._workers if worker.alive]
+        for dead in [worker for worker in self._workers if not worker.alive]:
+            self._workers.remove(dead)
+            dead.end()
         idle = next((worker for worker in self._workers if not worker.worlds), None)
         if idle is not None:
             return idle
