@@ -7,7 +7,7 @@ from typing import cast
 from alfworld_rl.backends.protocol import Backend
 from alfworld_rl.errors import UsageError
 
-__all__ = ["open_backend"]
+__all__ = ["check_length", "open_backend"]
 
 
 def open_backend(
@@ -33,6 +33,14 @@ def open_backend(
 
         return cast(Backend, TrioBackend(max_in_flight=max_in_flight))
     raise UsageError(f"--backend {name} is not in this version; use trio or local")
+
+
+def check_length(backend: Backend, base_model: str, tokens: int) -> None:
+    """Refuse trajectories longer than the service takes, where it names a limit. Raises UsageError."""
+    limit_of = getattr(backend, "max_sequence_tokens", None)
+    limit = limit_of(base_model) if limit_of is not None else None
+    if limit is not None and tokens > limit:
+        raise UsageError(f"{base_model} takes sequences of {limit} tokens: set --max-trajectory-tokens to that or less")
 
 
 def _need(*modules: str, extra: str, backend: str) -> None:

@@ -6,19 +6,19 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from alfworld_rl.agent.protocol import protocol_hash
-from alfworld_rl.backends import open_backend
-from alfworld_rl.backends.protocol import Backend, BackendError, Checkpoint, Sampler
+from alfworld_rl.backends import check_length, open_backend
+from alfworld_rl.backends.protocol import Backend, BackendError, Checkpoint, Sampler, Usage
 from alfworld_rl.errors import AlfworldRLError, UsageError
 from alfworld_rl.evaluation.output import ResultsOutput, check_output, opened
 from alfworld_rl.evaluation.results import Line, intervals_of, metrics_of
 from alfworld_rl.games import GameRef
 from alfworld_rl.rollout.scheduler import collect
 from alfworld_rl.rollout.trajectory import Group, Trajectory
-from alfworld_rl.runs.games import split_games
+from alfworld_rl.runs.games import split_games, spread
+from alfworld_rl.runs.money import Prices, cost
 from alfworld_rl.runs.output import Progress, print_table, seconds, tokens
 from alfworld_rl.runs.settings import EvalSettings, as_json, home, project_root
 from alfworld_rl.runs.tracking import check_swanlab, tracking
@@ -36,8 +36,11 @@ def evaluate(settings: EvalSettings, *, open_backend: Callable[..., Backend] = o
             f"--model-path {settings.model_path} is a training state, for going on with training; "
             "use the URI that the run printed as `Saved sampler weights`"
         )
+    prices = Prices.load(settings.prices)
     check_swanlab(settings.swanlab_mode)
-    games = [game for split in settings.splits for game in split_games(settings, split)[: settings.limit_per_split]]
+    games = [
+        game for split in settings.splits for game in spread(split_games(settings, split), settings.limit_per_split)
+    ]
     rollout = settings.rollout
     # Reading every file now finds a broken one before the model is asked anything, and tells later what was played.
     hashes = {game.game_id: hashlib.sha256(_whole_game(game)).hexdigest() for game in games}
@@ -60,10 +63,10 @@ def evaluate(settings: EvalSettings, *, open_backend: Callable[..., Backend] = o
         settings.backend,
         runs_dir=home() / "runs",
         max_in_flight=settings.games_per_batch * settings.samples_per_game,
-        micro_batch_tokens=settings.micro_batch_tokens,
     )
     started = time.monotonic()
     try:
+        check_length(backend, settings.model, settings.max_trajectory_tokens)
         sampler = backend.sampler(settings.model, settings.model_path)
         with (
             opened(path, played, overwrite=settings.overwrite_output, resume=settings.resume_output) as output,
@@ -110,7 +113,12 @@ def evaluate(settings: EvalSettings, *, open_backend: Callable[..., Backend] = o
             tracker.log(last["metrics"], 0)
     finally:
         backend.close()
-    _show(last, path, time.monotonic() - started)
+    _show(last)
+    usage = Usage(**last["usage"])
+    price = "" if settings.backend == "local" else f", ~{prices.format(cost(usage, prices))}"
+    duration = seconds(time.monotonic() - started)
+    print(f"\n{tokens(usage.prefill)} tokens read, {tokens(usage.sampled)} written{price}, in {duration}")
+    print(f"Results: {path}")
     return last
 
 
@@ -192,7 +200,7 @@ def _whole_game(game: GameRef) -> bytes:
     return content
 
 
-def _show(summary: Mapping[str, Any], path: Path, duration: float) -> None:
+def _show(summary: Mapping[str, Any]) -> None:
     metrics, intervals = summary["metrics"], summary["intervals"]
 
     def rate(name: str) -> str:
@@ -230,6 +238,3 @@ def _show(summary: Mapping[str, Any], path: Path, duration: float) -> None:
     if (samples := summary["samples_per_game"]) > 1:
         last = splits[-1]
         print("\n" + "  ".join(f"pass@{k} {metrics[f'eval/{last}/pass@{k}']:.1%}" for k in range(1, samples + 1)))
-    usage = summary["usage"]
-    print(f"\n{tokens(usage['prefill'])} tokens read, {tokens(usage['sampled'])} written, in {seconds(duration)}")
-    print(f"Results: {path}")

@@ -29,6 +29,13 @@ def split_games(settings: EpisodeSettings, split: str) -> tuple[GameRef, ...]:
     return listing.games
 
 
+def spread(games: Sequence[GameRef], limit: int | None) -> Sequence[GameRef]:
+    """At most `limit` of the games, at even distances: a listing goes by task type."""
+    if limit is None or limit >= len(games):
+        return games
+    return [games[number * len(games) // limit] for number in range(limit)]
+
+
 def games_hash(games: Sequence[GameRef]) -> str:
     """Tells one list of games from another."""
     return hashlib.sha256("\n".join(game.game_id for game in games).encode()).hexdigest()[:16]

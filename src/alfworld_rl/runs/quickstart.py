@@ -68,7 +68,9 @@ def quickstart(settings: QuickstartSettings) -> None:
     figure = home() / "images" / "quickstart.png"
     do("analysis", {"output": figure}, "--results", f"Before={_from_here(before)}", f"After={_from_here(after)}")
 
-    print(f"\nThat took {seconds(time.monotonic() - started)}. These commands did it; change and run them again:\n")
+    print(
+        f"\nThat took {seconds(time.monotonic() - started)}. These commands did it (behind `uv run --extra local`):\n"
+    )
     print("\n".join(f"    {command}" for command in ran))
 
 

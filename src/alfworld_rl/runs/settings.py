@@ -64,7 +64,7 @@ class CommandSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelSettings:
+class BackendSettings:
     """Which model, and behind which backend."""
 
     backend: BackendName = flag("trio", "where the model lives")
@@ -73,12 +73,18 @@ class ModelSettings:
         f"the model to start from (default: {DOCUMENT_MODEL}; with --backend local the built-in {BUILT_IN_MODEL})",
         check=_not_empty,
     )
-    micro_batch_tokens: int = flag(8192, "local backend: tokens that go through the model at once", low=1)
 
     @property
     def model(self) -> str:
         """The base model's name, given or implied by the backend."""
         return self.base_model or (BUILT_IN_MODEL if self.backend == "local" else DOCUMENT_MODEL)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSettings(BackendSettings):
+    """Training on this computer."""
+
+    micro_batch_tokens: int = flag(8192, "local backend: tokens that go through the model at once", low=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,13 +220,13 @@ class TrainSettings(CommandSettings, EpisodeSettings, ModelSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvalSettings(CommandSettings, EpisodeSettings, ModelSettings):
+class EvalSettings(CommandSettings, EpisodeSettings, BackendSettings):
     """Evaluation: how often a model wins games it was not trained on."""
 
     temperature: float = flag(0.01, "sampling temperature", low=0)
     model_path: str | None = flag(None, "sampler weights to evaluate (default: the base model)", metavar="URI")
     split: EvaluationSplit = flag("all", "games to play")
-    limit_per_split: int | None = flag(None, "only the first N games of each split", low=1)
+    limit_per_split: int | None = flag(None, "only N games of each split, spread over its list", low=1)
     games_per_batch: int = flag(16, "games in flight at once", low=1)
     samples_per_game: int = flag(1, "trajectories of each game, for pass@k", low=1)
     seed: int = flag(42, "seed of sampling", low=0, high=2**31 - 1)

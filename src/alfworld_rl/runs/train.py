@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from alfworld_rl.backends import open_backend
+from alfworld_rl.backends import check_length, open_backend
 from alfworld_rl.backends.protocol import Backend, Checkpoint, Sampler, Trainer, Usage
 from alfworld_rl.errors import AlfworldRLError, UsageError
 from alfworld_rl.games import GameRef
@@ -63,6 +63,7 @@ def train(
             )
         try:
             with _removed_if_unused(folder):
+                check_length(backend, settings.model, settings.max_trajectory_tokens)
                 trainer = _trainer(backend, settings, record)
             print(f"Run folder: {folder.path}", flush=True)
             reference = _reference(backend, settings) if settings.kl_coef else None
