@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "alfworld"
+# Read before any test can import alfworld, which sets the variable to a cache folder of its own.
+GIVEN_ROOT = os.environ.get("ALFWORLD_DATA")
 
 
 @pytest.fixture(scope="session")
 def real_games(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data root with ALFWorld's own games: ALFWORLD_DATA, else unpacked from ../shared, else skip."""
-    if root := os.environ.get("ALFWORLD_DATA"):
+    if root := GIVEN_ROOT:
         if not (Path(root) / "json_2.1.1").is_dir():
             pytest.fail(f"ALFWORLD_DATA={root} holds no json_2.1.1 folder")
         return Path(root)
