@@ -159,3 +159,12 @@ def test_only_the_adapter_is_trained_with_a_rank(tmp_path: Path, base_model: str
     assert all("lora" in name for name in new_trainer(tmp_path, base_model, rank=2).weights)
     everything = new_trainer(tmp_path, base_model, rank=0).weights
     assert "model.embed_tokens.weight" in everything
+
+
+def test_a_gradient_that_is_not_finite_changes_nothing(tmp_path: Path, base_model: str) -> None:
+    trainer = new_trainer(tmp_path, base_model)
+    before = {name: weight.detach().clone() for name, weight in trainer.weights.items()}
+    trainer.forward_backward([datum_of([1, 2], [3], [-1.0], [float("inf")])], Loss("importance_sampling"))
+    with pytest.raises(BackendError, match="not finite"):
+        trainer.optim_step(AdamParams())
+    assert all(torch.equal(weight, before[name]) for name, weight in trainer.weights.items())

@@ -51,6 +51,10 @@ class _Request:
     scores: list[float] = field(default_factory=lambda: [0.0])
     completions: dict[int, Completion] = field(default_factory=dict)
 
+    @property
+    def abandoned(self) -> bool:
+        return self.future.cancelled() or self.loop.is_closed()
+
     def answer(self, result: Sampled | list[float] | BaseException) -> None:
         def deliver() -> None:
             if self.future.done():  # cancelled meanwhile
@@ -193,10 +197,10 @@ class LocalSampler:
                 self._waiting.append(self._requests.get_nowait())
             except queue.Empty:
                 break
-        self._active = [sequence for sequence in self._active if not sequence.request.future.cancelled()]
+        self._active = [sequence for sequence in self._active if not sequence.request.abandoned]
         while self._waiting:
             request = self._waiting[0]
-            if not request.future.cancelled():
+            if not request.abandoned:
                 held = sum(sequence.cache.nbytes for sequence in self._active)
                 tokens = request.n * (len(request.prompt) + min(request.max_tokens, 256))
                 if self._active and not self._cache.make_room(held, tokens):

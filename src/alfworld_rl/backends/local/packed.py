@@ -28,33 +28,31 @@ PIECE = 128
 
 
 class KVCache:
-    """Keys and values of the first `length` tokens of one sequence, per layer as (2, kv heads, capacity, head dim)."""
+    """Keys and values of the first `length` tokens of one sequence, for each layer (2, 1, kv heads, capacity, d)."""
 
     def __init__(self) -> None:
         self.length = 0
-        self._layers: dict[int, Tensor] = {}
+        self._layers: dict[int, tuple[Tensor, Tensor, Tensor]] = {}  # all, and views of its keys and its values
 
     @property
     def nbytes(self) -> int:
-        return sum(layer.nbytes for layer in self._layers.values())
+        return sum(stored.nbytes for stored, _, _ in self._layers.values())
 
-    def extend(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Write new tokens' (kv heads, n, head dim) behind `length`; returns all keys and values up to there.
+    def extend(self, layer: int, new: Tensor) -> tuple[Tensor, Tensor]:
+        """Write new keys and values (2, 1, kv heads, n, d) behind `length`; returns all up to there, each 4-d.
 
         `length` itself moves by `advance`, after every layer has written.
         """
-        stop = self.length + key.shape[1]
-        stored = self._layers.get(layer)
-        if stored is None or stored.shape[2] < stop:
-            # A quarter of slack: a sequence grows by single tokens, and copying it each time would be quadratic.
-            capacity = (stop + stop // 4 + 63) // 64 * 64
-            grown = key.new_empty(2, key.shape[0], capacity, key.shape[2])
-            if stored is not None:
-                grown[:, :, : self.length] = stored[:, :, : self.length]
-            stored = self._layers[layer] = grown
-        stored[0, :, self.length : stop] = key
-        stored[1, :, self.length : stop] = value
-        return stored[0, :, :stop], stored[1, :, :stop]
+        stop = self.length + new.shape[3]
+        held = self._layers.get(layer)
+        if held is None or held[0].shape[3] < stop:
+            grown = _with_slack(new, stop)
+            if held is not None:
+                grown.narrow(3, 0, self.length).copy_(held[0].narrow(3, 0, self.length))
+            held = self._layers[layer] = (grown, grown[0], grown[1])
+        stored, keys, values = held
+        stored.narrow(3, self.length, new.shape[3]).copy_(new)
+        return keys.narrow(2, 0, stop), values.narrow(2, 0, stop)
 
     def advance(self, tokens: int) -> None:
         self.length += tokens
@@ -63,12 +61,17 @@ class KVCache:
         """A copy of the first `length` tokens."""
         twin = KVCache()
         twin.length = length
-        capacity = (length + length // 4 + 63) // 64 * 64
-        for index, stored in self._layers.items():
-            copied = stored.new_empty(2, stored.shape[1], capacity, stored.shape[3])
-            copied[:, :, :length] = stored[:, :, :length]
-            twin._layers[index] = copied
+        for layer, (stored, _, _) in self._layers.items():
+            copied = _with_slack(stored, length)
+            copied.narrow(3, 0, length).copy_(stored.narrow(3, 0, length))
+            twin._layers[layer] = (copied, copied[0], copied[1])
         return twin
+
+
+def _with_slack(like: Tensor, length: int) -> Tensor:
+    """Room for `length` tokens and a quarter more: a sequence grows by tokens, and copying for each is quadratic."""
+    capacity = (length + length // 4 + 63) // 64 * 64
+    return like.new_empty(*like.shape[:3], capacity, like.shape[4])
 
 
 class Past(Protocol):
@@ -140,40 +143,51 @@ def forward(module: Any, spans: Sequence[Span], keep: Sequence[int]) -> Tensor:
 def _packed_attention(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, scaling: float, **_: Any
 ) -> tuple[Tensor, None]:
-    """query (1, heads, N, d), key and value (1, kv heads, N, d) -> (1, N, heads, d)."""
+    """query (1, heads, N, d), key and value (1, kv heads, N, d) -> (1, N, heads, d).
+
+    When 64 sequences write a token each, what costs is the number of operations for each: hence one split and one
+    write where several would read more simply.
+    """
+    spans = _row.get()
+    lengths = [len(span.tokens) for span in spans]
+    queries = torch.split(query, lengths, dim=2)
     out = []
-    start = 0
-    for span in _row.get():
-        stop = start + len(span.tokens)
-        queries, keys, values = query[0, :, start:stop], key[0, :, start:stop], value[0, :, start:stop]
-        if not isinstance(span.cache, KVCache):
-            out.append(_attend(queries, keys, values, None, scaling))
-        else:
-            keys, values = span.cache.extend(module.layer_idx, keys, values)
-            past, length = span.past, keys.shape[1]
-            first = past
-            while first < length:
-                last = min(first - first % PIECE + PIECE, length)
-                piece = queries[:, first - past : last - past]
-                out.append(_attend(piece, keys[:, :last], values[:, :last], span.masks, scaling))
-                first = last
-        start = stop
-    return torch.cat(out, dim=1).transpose(0, 1).unsqueeze(0), None
+    if not any(isinstance(span.cache, KVCache) for span in spans):
+        keys, values = torch.split(key, lengths, dim=2), torch.split(value, lengths, dim=2)
+        out = [_attend(*one, None, scaling) for one in zip(queries, keys, values, strict=True)]
+    else:
+        both = torch.split(torch.stack((key, value)), lengths, dim=3)
+        for span, asked, new in zip(spans, queries, both, strict=True):
+            if isinstance(span.cache, KVCache):
+                out += _attend_in_pieces(asked, *span.cache.extend(module.layer_idx, new), span, scaling)
+            else:
+                out.append(_attend(asked, new[0], new[1], None, scaling))
+    return torch.cat(out, dim=2).transpose(1, 2), None
+
+
+def _attend_in_pieces(query: Tensor, key: Tensor, value: Tensor, span: Span, scaling: float) -> list[Tensor]:
+    past, length = span.past, key.shape[2]
+    if length - past == 1:
+        return [_attend(query, key, value, None, scaling)]
+    ends = [*range(past - past % PIECE + PIECE, length, PIECE), length]
+    starts = [past, *ends[:-1]]
+    return [
+        _attend(query[:, :, first - past : last - past], key[:, :, :last], value[:, :, :last], span.masks, scaling)
+        for first, last in zip(starts, ends, strict=True)
+    ]
 
 
 def _attend(query: Tensor, key: Tensor, value: Tensor, masks: dict[int, Tensor] | None, scaling: float) -> Tensor:
-    """query (heads, n, d) over key and value (kv heads, L, d), the last n of them its own -> (heads, n, d).
+    """query (1, heads, n, d) over key and value (1, kv heads, L, d), the last n of them its own -> (1, heads, n, d).
 
     `masks` keeps masks by L, since they are the same for all layers.
     """
-    (heads, n, _), (kv_heads, length, _) = query.shape, key.shape
+    (_, heads, n, width), (_, kv_heads, length, _) = query.shape, key.shape
     groups = heads // kv_heads
     if n == 1:
         # One query sees everything, so the heads that share a key head can be the rows of one product.
-        seen = F.scaled_dot_product_attention(
-            query.reshape(1, kv_heads, groups, -1), key.unsqueeze(0), value.unsqueeze(0), scale=scaling
-        )
-        return seen.view(heads, 1, -1)
+        rows = query.reshape(1, kv_heads, groups, width)
+        return F.scaled_dot_product_attention(rows, key, value, scale=scaling).reshape(1, heads, 1, width)
     mask = None
     if length > n:
         assert masks is not None
@@ -182,14 +196,14 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, masks: dict[int, Tensor] 
         mask = masks[length]
     # Expanding (no copy) instead of enable_gqa, which leaves the fast kernel on the CPU.
     seen = F.scaled_dot_product_attention(
-        query.reshape(kv_heads, groups, n, -1),
-        key.unsqueeze(1).expand(-1, groups, -1, -1),
-        value.unsqueeze(1).expand(-1, groups, -1, -1),
+        query.reshape(kv_heads, groups, n, width),
+        key.transpose(0, 1).expand(-1, groups, -1, -1),
+        value.transpose(0, 1).expand(-1, groups, -1, -1),
         attn_mask=mask,
         is_causal=length == n,
         scale=scaling,
     )
-    return seen.reshape(heads, n, -1)
+    return seen.reshape(1, heads, n, width)
 
 
 AttentionInterface.register(ATTENTION, _packed_attention)

@@ -117,6 +117,12 @@ class LocalTrainer:
             raise BackendError("optim_step has no gradient to apply; call forward_backward first")
         bound = adam.grad_clip_norm or float("inf")
         norm = torch.nn.utils.clip_grad_norm_(self._weights.values(), bound)
+        if not torch.isfinite(norm):
+            self._adam.zero_grad(set_to_none=True)
+            raise BackendError(
+                "the gradient is not finite, so the step was left out; look for infinite advantages, "
+                "or go on from the last state with a lower learning rate"
+            )
         for group in self._adam.param_groups:
             group |= {
                 "lr": adam.learning_rate,
@@ -133,7 +139,10 @@ class LocalTrainer:
         return LocalSampler(self._model.snapshot(), cache_bytes=self._cache_bytes)
 
     def save_state(self, name: str) -> str:
-        """Weights and optimizer; a gradient accumulated since the last step is not part of the state."""
+        """Weights and optimizer, all that later steps depend on: training draws no random numbers.
+
+        A gradient accumulated since the last step is not part of the state.
+        """
         checkpoint = Checkpoint(SCHEME, self._run, "training_state", name)
         with self._store.writing(checkpoint, self._now()) as folder:
             self._save_weights(folder)
