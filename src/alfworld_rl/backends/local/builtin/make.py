@@ -1,4 +1,4 @@
-"""Make the built-in policy's folder, ready to be trained: `python -m alfworld_rl.backends.local.builtin.make`.
+"""Make the built-in policy's folder: `python -m alfworld_rl.backends.local.builtin.make new`, and later `ship`.
 
 Everything comes from games of the train split (real or generated): the names of things, and the texts that a play of
 them puts before the model. The same games and seed give the same files, byte for byte.
@@ -13,14 +13,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from transformers import PreTrainedTokenizerFast
+import torch
+from transformers import AutoTokenizer, PreTrainedTokenizerFast, Qwen3ForCausalLM
 from transformers.utils import logging
 
 from alfworld_rl.agent.protocol import AgentProtocol, CommandsShown
 from alfworld_rl.backends.local import builtin
 from alfworld_rl.backends.local.builtin.tokenizer import build_tokenizer, cut_at_instances
 from alfworld_rl.backends.local.builtin.weights import new_config, new_model, save_model
-from alfworld_rl.errors import AlfworldRLError
+from alfworld_rl.errors import AlfworldRLError, UsageError
 from alfworld_rl.games import discover
 from alfworld_rl.learning.demonstrations import PlaySettings, demonstrate
 from alfworld_rl.world import Game
@@ -34,7 +35,7 @@ SEEN_AT_LEAST = 8
 """How often a text between two names must occur in those plays to become a token."""
 
 
-def make(games: Sequence[Path], folder: Path, seed: int = 0) -> PreTrainedTokenizerFast:
+def make(games: Sequence[Path], folder: Path, seed: int = 0) -> None:
     """Write tokenizer, chat template, config and random weights for a policy that plays `games` into `folder`."""
     highest: Counter[str] = Counter()
     for path in games:
@@ -60,7 +61,6 @@ def make(games: Sequence[Path], folder: Path, seed: int = 0) -> PreTrainedTokeni
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save_pretrained(folder)
     save_model(new_model(tokenizer, new_config(tokenizer), seed), folder)
-    return tokenizer
 
 
 def _frequent(counts: Mapping[str, int]) -> list[str]:
@@ -94,20 +94,39 @@ def _texts(games: Sequence[Path], recorder: _Recorder, seed: int) -> Mapping[str
     return recorder.texts
 
 
+def ship(checkpoint: Path, folder: Path) -> None:
+    """Make `folder` a built-in policy with the weights of `checkpoint`, a sampler_weights folder of a local run."""
+    if not (checkpoint / "model.safetensors").is_file():
+        raise UsageError(
+            f"{checkpoint} holds no model.safetensors; give the folder of the sampler weights of a local run that "
+            "trained all weights (--lora-rank 0), like 08-alfworld/runs/RUN/sampler_weights/NAME"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    AutoTokenizer.from_pretrained(checkpoint).save_pretrained(folder)
+    save_model(Qwen3ForCausalLM.from_pretrained(checkpoint, dtype=torch.float32), folder)
+
+
 def main(arguments: Iterable[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m alfworld_rl.backends.local.builtin.make", description=__doc__)
-    parser.add_argument("--data-root", type=Path, required=True, help="folder that holds json_2.1.1")
-    parser.add_argument("--output", type=Path, default=builtin.path("alfworld-tiny"), help="folder to write to")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the plays and of the weights")
+    commands = parser.add_subparsers(dest="command", required=True)
+    new = commands.add_parser("new", help="tokenizer, chat template, config and random weights")
+    new.add_argument("--data-root", type=Path, required=True, help="folder that holds json_2.1.1")
+    new.add_argument("--seed", type=int, default=0, help="seed of the plays and of the weights")
+    shipped = commands.add_parser("ship", help="the same with trained weights, in half precision")
+    shipped.add_argument("--weights", type=Path, required=True, help="folder of sampler weights of a local run")
+    for command in (new, shipped):
+        command.add_argument("--output", type=Path, default=builtin.path("alfworld-tiny"), help="folder to write to")
     options = parser.parse_args(None if arguments is None else list(arguments))
     logging.disable_progress_bar()
     try:
-        games = [game.path for game in discover(options.data_root, "train").games]
-        tokenizer = make(games, options.output, options.seed)
+        if options.command == "new":
+            make([game.path for game in discover(options.data_root, "train").games], options.output, options.seed)
+        else:
+            ship(options.weights, options.output)
     except AlfworldRLError as error:
         print(error, file=sys.stderr)
         return 2
-    print(f"Made {options.output}: {len(tokenizer)} tokens, random weights")
+    print(f"Made {options.output}")
     return 0
 
 
