@@ -44,14 +44,16 @@ class Progress:
             from rich.progress import Progress as Bar
 
             columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-            # On standard error, so that what is printed can still be piped.
-            self._bar = Bar(*columns, console=Console(stderr=True), transient=True, redirect_stdout=sys.stdout.isatty())
+            # On standard error where standard output is a file or a pipe, which the bar must not get into.
+            console = Console(stderr=not sys.stdout.isatty())
+            self._bar = Bar(*columns, console=console, transient=True, redirect_stdout=sys.stdout.isatty())
             self._bar.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._bar is not None:
             self._bar.stop()
+            self._bar = None
 
     def start(self, what: str, total: int) -> None:
         if self._bar is not None:
@@ -64,7 +66,11 @@ class Progress:
             self._bar.advance(self._task)
 
     def say(self, line: str) -> None:
-        print(line, flush=True)
+        if self._bar is not None and sys.stdout.isatty():
+            # A URI that is broken at the terminal's width cannot be copied.
+            self._bar.console.print(line, soft_wrap=True, markup=False, highlight=False)
+        else:
+            print(line, flush=True)
 
 
 def tokens(count: int) -> str:

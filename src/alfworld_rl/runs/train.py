@@ -117,6 +117,7 @@ class _Run:
         self.position = record.saved.position if record.saved else 0
         self.usage = record.usage
         self.dearest = Usage()
+        self.progress = Progress()
         # False from the first optimizer step of an update to its end: the weights are then those of no update.
         self.between_updates = True
 
@@ -124,15 +125,15 @@ class _Run:
         started = time.monotonic()
         too_dear = False
         try:
-            with Progress() as progress:
+            with self.progress:
                 while self.update < self.settings.max_steps and not stop.asked:
                     too_dear = not affordable(self.usage, self.dearest, self.prices, self.settings.max_cost)
                     if too_dear:
                         break
-                    metrics = self._one_update(progress)
+                    metrics = self._one_update()
                     self._finish_update(metrics)
                     tracker.log(metrics, self.update)
-                    progress.say(self._line(metrics))
+                    self.progress.say(self._line(metrics))
             if self.update and not self._saved_for_good():
                 self._save()
             self._write_record()
@@ -147,12 +148,12 @@ class _Run:
         if stop.asked:
             raise KeyboardInterrupt
 
-    def _one_update(self, progress: Progress) -> dict[str, float]:
+    def _one_update(self) -> dict[str, float]:
         """Sample, learn, count; changes the weights, `position` and `usage`."""
         settings, number = self.settings, self.update
         started = time.monotonic()
         sampler = self.trainer.sampler()
-        groups, position = self._play(sampler, progress)
+        groups, position = self._play(sampler)
         played = time.monotonic()
 
         found = training_data(groups, settings.advantage)
@@ -171,7 +172,7 @@ class _Run:
             self.dearest = used
         advantages_N = found.advantages_N
         for error in {one.error for group in groups for one in group.trajectories if one.error}:
-            progress.say(f"a trajectory failed: {error}")
+            self.progress.say(f"a trajectory failed: {error}")
         return {
             **rollout_metrics(groups, used),
             "advantage/mean": float(advantages_N.mean()) if advantages_N.size else 0.0,
@@ -198,7 +199,7 @@ class _Run:
             "time/update": trained - started,
         }
 
-    def _play(self, sampler: Sampler, progress: Progress) -> tuple[list[Group], int]:
+    def _play(self, sampler: Sampler) -> tuple[list[Group], int]:
         """The groups of one update, replacements included, and the position behind their games."""
         settings = self.settings
         games, position = self.order.take(self.position, settings.games_per_batch)
@@ -206,7 +207,7 @@ class _Run:
         extra = settings.dynamic_sampling
         batch = games
         while batch:
-            progress.start(f"update {self.update + 1}: games", len(batch))
+            self.progress.start(f"update {self.update + 1}: games", len(batch))
             groups += self.runner.run(
                 collect(
                     batch,
@@ -214,7 +215,7 @@ class _Run:
                     settings.rollout,
                     group_size=settings.group_size,
                     seed_path=(settings.seed, self.update),
-                    on_finished=lambda _: progress.advance(),
+                    on_finished=lambda _: self.progress.advance(),
                     environments=self.environments,
                 )
             )
@@ -242,10 +243,10 @@ class _Run:
         name = self._checkpoint_name("step")
         state = self.trainer.save_state(name)
         self.folder.add_checkpoint(self.update, "training_state", state)
-        print(f"Saved state: {state}", flush=True)
+        self.progress.say(f"Saved state: {state}")
         weights = self.trainer.save_sampler_weights(name)
         self.folder.add_checkpoint(self.update, "sampler_weights", weights)
-        print(f"Saved sampler weights: {weights}", flush=True)
+        self.progress.say(f"Saved sampler weights: {weights}")
         self._saved(state, weights)
 
     def _save_for_resume(self) -> None:
