@@ -5,6 +5,7 @@ import random
 import re
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -42,6 +43,7 @@ class Faults:
     sampling_latency_s: tuple[float, float] = (0.0, 0.0)
     flaky_rate: float = 0.0
     seed: int = 0
+    before_event: Callable[[str], None] | None = None  # called with the type of every event, before it is done
     _faults: list[Fault] = field(default_factory=list)
     _event_faults: list[EventFault] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)

@@ -553,6 +553,8 @@ class Service:
         event.response = EventRunningResponse(**common, status=EventStatus.RUNNING)
         trained = 0
         try:
+            if self.faults.before_event is not None:
+                self.faults.before_event(envelope.type.value)
             if (fault := self.faults.next_event_fault(envelope.type.value)) is not None:
                 raise Refusal(0, fault.code, fault.message)
             payload = decode_payload(envelope.type, msgpack.packb(envelope.payload))
