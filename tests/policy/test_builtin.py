@@ -1,0 +1,108 @@
+"""What comes with the package loads offline, fits in it, and speaks the protocol that the rollouts speak."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+from safetensors.torch import load_file, safe_open
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from alfworld_rl.agent.protocol import TOOL, AgentProtocol, read_action
+from alfworld_rl.backends.local import builtin
+from alfworld_rl.backends.local.builtin.make import main
+from alfworld_rl.errors import UsageError
+from alfworld_rl.games import discover, generate
+from alfworld_rl.world import Game, World
+
+
+@pytest.fixture(scope="module")
+def games(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("games")
+    generate(root, train=12, valid_seen=2, valid_unseen=2, seed=3)
+    return root
+
+
+def test_the_package_holds_at_most_20_mb_of_policies():
+    files = [file for name in builtin.NAMES for file in builtin.path(name).rglob("*") if file.is_file()]
+    assert sum(file.stat().st_size for file in files) <= 20 * 2**20
+
+
+@pytest.mark.parametrize("name", builtin.NAMES)
+def test_a_policy_has_at_most_ten_million_parameters(name):
+    with safe_open(builtin.path(name) / "model.safetensors", "pt") as file:
+        parameters = sum(torch.Size(file.get_slice(key).get_shape()).numel() for key in file.keys())  # noqa: SIM118
+    assert 1_000_000 < parameters <= 10_000_000
+
+
+def test_an_unknown_name_is_refused_with_the_names_there_are():
+    with pytest.raises(UsageError, match="alfworld-tiny"):
+        builtin.path("alfworld-huge")
+
+
+@pytest.mark.parametrize("name", builtin.NAMES)
+@pytest.mark.parametrize("shown", ["full", "changes", "none"])
+def test_the_protocol_is_spoken_in_few_tokens(name, shown, games):
+    """A protocol text that was changed after the policy was trained would be spelled out in dozens of tokens."""
+    tokenizer = AutoTokenizer.from_pretrained(builtin.path(name), local_files_only=True)
+    protocol = AgentProtocol(tokenizer, shown)
+    assert protocol.turn_end == tokenizer.eos_token_id
+    for ref in discover(games, "train").games:
+        world = World(Game.load(ref.path))
+        opening = protocol.opening(world.view)
+        names = len(world.game.receptacles)
+        assert len(opening) <= 30 + 2 * names + (2 * len(world.view.admissible_commands) if shown != "none" else 0)
+        for command in world.view.admissible_commands:
+            message = protocol.call(command)
+            assert len(message) <= 6
+            assert read_action(tokenizer.decode(message[:-1])) == command
+
+
+@pytest.mark.parametrize("shown", ["full", "changes", "none"])
+def test_a_conversation_renders_to_the_tokens_that_a_rollout_appends(shown, games):
+    tokenizer = AutoTokenizer.from_pretrained(builtin.path("alfworld-tiny"), local_files_only=True)
+    protocol = AgentProtocol(tokenizer, shown)
+    view = World(Game.load(discover(games, "train").games[0].path)).view
+    message = protocol.call("look")
+    grown = [*protocol.opening(view), *message, *protocol.answer("You see a mug 1.", message)]
+    call = {"type": "function", "function": {"name": "alfworld_step", "arguments": {"action": "look"}}}
+    conversation = [
+        *protocol.opening_messages(view),
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "content": "You see a mug 1."},
+    ]
+    text = tokenizer.apply_chat_template(
+        conversation, tools=[TOOL], tokenize=False, add_generation_prompt=True, enable_thinking=False
+    )
+    assert tokenizer.decode(grown) == text
+
+
+def test_the_same_games_and_seed_make_the_same_files(tmp_path, games, capsys):
+    for name in ("first", "second"):
+        assert main(["new", "--data-root", str(games), "--output", str(tmp_path / name), "--seed", "7"]) == 0
+    first, second = (
+        {file.name: file.read_bytes() for file in (tmp_path / name).iterdir()} for name in ("first", "second")
+    )
+    assert first == second
+    assert main(["new", "--data-root", str(games), "--output", str(tmp_path / "third"), "--seed", "8"]) == 0
+    assert (tmp_path / "third" / "model.safetensors").read_bytes() != first["model.safetensors"]
+
+    # Shipping what was made changes nothing but what transformers notes in the tokenizer's settings.
+    assert main(["ship", "--weights", str(tmp_path / "first"), "--output", str(tmp_path / "shipped")]) == 0
+    weights, shipped = (load_file(tmp_path / name / "model.safetensors") for name in ("first", "shipped"))
+    assert weights.keys() == shipped.keys()
+    assert all(torch.equal(weights[name], shipped[name]) for name in weights)
+    assert (tmp_path / "shipped" / "tokenizer.json").read_bytes() == first["tokenizer.json"]
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "shipped", dtype=torch.float32, local_files_only=True)
+    assert model.config.tie_word_embeddings
+    assert json.loads((tmp_path / "shipped" / "config.json").read_text())["dtype"] == "float32"
+
+
+def test_what_cannot_be_made_is_said_in_a_sentence(tmp_path, capsys):
+    assert main(["new", "--data-root", str(tmp_path), "--output", str(tmp_path / "out")]) == 2
+    assert main(["ship", "--weights", str(tmp_path), "--output", str(tmp_path / "out")]) == 2
+    assert not (tmp_path / "out").exists()
+    assert "sampler_weights" in capsys.readouterr().err
