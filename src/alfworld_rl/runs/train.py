@@ -181,7 +181,7 @@ class _Run:
             "advantage/groups_used": found.informative_groups,
             "advantage/groups_degenerate": found.degenerate_groups,
             "advantage/groups_too_few": found.short_groups,
-            **{f"train/{name}": value for name, value in done.metrics.items()},
+            **{_metric_name(name): value for name, value in done.metrics.items()},
             **train_metrics,
             "train/trajectories": len(found.data),
             "train/tokens_billed": done.trained_tokens,
@@ -325,6 +325,11 @@ class _Run:
             f"{tokens(usage.sampled)} sampled, {tokens(usage.trained)} trained; {self._money(cost(usage, self.prices))}"
         )
         print(f"run folder: {self.folder.path}", flush=True)
+
+
+def _metric_name(name: str) -> str:
+    # What depends on the machine goes under time/: everything else is the same when a run is repeated or resumed.
+    return f"time/{name}" if "memory" in name else f"train/{name}"
 
 
 ROLLING = "rolling"
