@@ -518,8 +518,8 @@ class TrioBackend:
         except BackendError as error:
             if isinstance(error, CheckpointError) or getattr(error.__cause__, "status_code", 0) == 404:
                 raise CheckpointError(
-                    f"PyTRIO has no checkpoint for this at {uri}: use a URI that one of this account's runs printed, of the "
-                    "kind that this asks for; it may also have expired"
+                    f"PyTRIO has no checkpoint for this at {uri}: use a URI that one of this account's runs printed, "
+                    "of the kind that this asks for; it may also have expired"
                 ) from error.__cause__
             raise
 
