@@ -18,19 +18,19 @@ START = "alfworld-tiny-start"
 Flags = Mapping[str, object]
 
 #: How games are played, in training and in evaluation alike.
-PLAY: Flags = {"max-episode-steps": 30, "max-assistant-tokens": 64, "max-trajectory-tokens": 8000}
+PLAY: Flags = {"max-episode-steps": 20, "max-assistant-tokens": 64, "max-trajectory-tokens": 8000}
 TRAIN: Flags = {
-    "max-steps": 6,
-    "games-per-batch": 8,
-    "group-size": 8,
+    "max-steps": 4,
+    "games-per-batch": 6,
+    "group-size": 6,
     "lora-rank": 0,
-    "learning-rate": 3e-5,
-    "dynamic-sampling": 4,
+    "learning-rate": 1e-4,
+    "minibatches": 4,
     "save-every": 0,
 }
-EVAL: Flags = {"split": "all", "limit-per-split": 30, "games-per-batch": 32}
+EVAL: Flags = {"split": "all", "limit-per-split": 20, "games-per-batch": 40}
 SHORT_PLAY: Flags = {"max-episode-steps": 8, "max-assistant-tokens": 32, "max-trajectory-tokens": 4000}
-SHORT_TRAIN: Flags = {**TRAIN, "max-steps": 1, "games-per-batch": 2, "group-size": 4, "dynamic-sampling": 0}
+SHORT_TRAIN: Flags = {**TRAIN, "max-steps": 1, "games-per-batch": 2, "group-size": 4}
 SHORT_EVAL: Flags = {**EVAL, "limit-per-split": 3}
 
 
