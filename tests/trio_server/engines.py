@@ -59,13 +59,18 @@ class Engine(Protocol):
 
 
 class LearningEngine:
-    """This project's local engine: what is trained through the service really learns."""
+    """This project's local engine: what is trained through the service really learns.
 
-    def __init__(self, runs_dir: Path, policy: str = "alfworld-tiny") -> None:
+    - longest_completion: tokens after which a completion ends, whatever was asked for, so that a policy that does
+      not know when to stop takes no hours.
+    """
+
+    def __init__(self, runs_dir: Path, policy: str = "alfworld-tiny", *, longest_completion: int = 64) -> None:
         from alfworld_rl.backends.local import LocalBackend
 
         self._open = lambda run: LocalBackend(runs_dir, run_name=run, device="cpu")
         self._policy = policy
+        self._longest_completion = longest_completion
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="engine", daemon=True).start()
 
@@ -80,7 +85,8 @@ class LearningEngine:
     def sampler(self, source: str | None) -> EngineSampler:
         if source is not None and source.startswith("scripted://"):
             source = None  # what a script trained is what it began with
-        return _LearningSampler(self._open("samplers").sampler(self._policy, source), self._loop)
+        sampler = self._open("samplers").sampler(self._policy, source)
+        return _LearningSampler(sampler, self._loop, self._longest_completion)
 
 
 class _LearningTrainer:
@@ -106,16 +112,17 @@ class _LearningTrainer:
 
 
 class _LearningSampler:
-    def __init__(self, sampler: Any, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, sampler: Any, loop: asyncio.AbstractEventLoop, longest: int) -> None:
         self._sampler = sampler
         self._loop = loop
+        self._longest = longest
 
     def sample(self, prompt: Sequence[int], n: int, parameters: Parameters) -> list[Completion]:
         sampled = self._run(
             self._sampler.sample(
                 prompt,
                 n=n,
-                max_tokens=parameters.max_tokens,
+                max_tokens=min(parameters.max_tokens, self._longest),
                 temperature=parameters.temperature,
                 top_p=parameters.top_p,
                 seed=parameters.seed,

@@ -71,8 +71,12 @@ class Faults:
             self._event_faults.append(EventFault(event_type, times, code, message))
 
     def gather(self, requests: int) -> None:
-        """Hold sampling requests back until this many are in flight together (or 30 s have passed)."""
-        self._gate = threading.Barrier(requests)
+        """Hold the next sampling requests back until this many are in flight together (or 30 s have passed)."""
+
+        def open_gate() -> None:
+            self._gate = None
+
+        self._gate = threading.Barrier(requests, action=open_gate)
 
     def clear(self) -> None:
         with self._lock:
