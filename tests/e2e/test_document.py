@@ -173,7 +173,7 @@ def test_the_commands_of_the_document(
     service.forget_samplers()
     for records in (ledger.samples, ledger.trained, ledger.optimizer_steps):
         records.clear()
-    service.faults.gather(64)  # the first turns of the 64 trajectories have to come together
+    service.faults.gather(64)  # the second turns of the 64 trajectories have to come together
     output = person.run(as_written("--max-steps 80"), stub="swanlab")
     saved = _saved(output)
     assert [kind for kind, _ in saved] == ["training_state", "sampler_weights"] * 4

@@ -71,7 +71,10 @@ class Faults:
             self._event_faults.append(EventFault(event_type, times, code, message))
 
     def gather(self, requests: int) -> None:
-        """Hold the next sampling requests back until this many are in flight together (or 30 s have passed)."""
+        """Hold the next requests for one completion back until this many are in flight together (or 30 s passed).
+
+        The first turn of a group is one request for all its trajectories; from the second on each asks for itself.
+        """
 
         def open_gate() -> None:
             self._gate = None
@@ -105,8 +108,8 @@ class Faults:
                     return fault
         return None
 
-    def hold_sampling(self) -> None:
-        if (gate := self._gate) is not None:
+    def hold_sampling(self, completions: int) -> None:
+        if completions == 1 and (gate := self._gate) is not None:
             try:
                 gate.wait(timeout=30)
             except threading.BrokenBarrierError:

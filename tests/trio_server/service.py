@@ -468,7 +468,7 @@ class Service:
             self.ledger.in_flight += 1
             self.ledger.most_in_flight = max(self.ledger.most_in_flight, self.ledger.in_flight)
         try:
-            self.faults.hold_sampling()
+            self.faults.hold_sampling(request.num_samples)
             return self._sampled(run, request, prompt)
         finally:
             with self.ledger.lock:
