@@ -129,3 +129,61 @@ def test_labels_and_endings_are_checked(capsys: pytest.CaptureFixture[str]) -> N
     error = capsys.readouterr().err
     assert "must be LABEL=PATH" in error
     assert "must end in .png" in error
+
+
+TRAJECTORY = {"type": "trajectory", "game_id": "a", "evaluation_split": "valid_seen", "won": True}
+SUMMARY: dict[str, Any] = {"type": "summary", "base_model": "m"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 100_000,
+        json.dumps(TRAJECTORY | {"invalid_action_count": 10**400}),
+        json.dumps(TRAJECTORY | {"invalid_action_count": -1}),
+        json.dumps(TRAJECTORY | {"evaluation_split": "all"}),
+        json.dumps(TRAJECTORY | {"evaluation_split": ""}),
+        *(
+            json.dumps(SUMMARY | {"metrics": {f"eval/valid_seen/{key}": value for key, value in scores.items()}})
+            for games in (float("inf"), 10**400, 1e300)
+            for scores in [{"success_rate": 1, "invalid_actions_mean": 1, "games": games}]
+        ),
+    ],
+    ids=lambda text: text[:40],
+)
+def test_hostile_files_are_refused_in_a_sentence(tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(f"{text}\n{json.dumps(SUMMARY)}\n" if '"summary"' not in text else text)
+    code, figure = analyse(tmp_path, a=path)
+    assert code == 2
+    assert not figure.exists()
+    error = capsys.readouterr().err
+    assert str(path) in error
+    assert error.count("\n") == 1
+
+
+def test_reads_every_character_that_a_model_can_write(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    odd = TRAJECTORY | {"messages": [{"role": "assistant", "content": "a\u2028b\u2029c\x85d\x1ce"}]}
+    rows = [json.dumps(line, ensure_ascii=False) for line in (odd, SUMMARY)]
+    path.write_text("\ufeff" + "\r\n".join(rows), encoding="utf-8")
+    code, figure = analyse(tmp_path, a=path)
+    assert code == 0
+    assert figure.exists()
+
+
+def test_labels_and_names_are_text_and_no_formulas(write: Write, tmp_path: Path) -> None:
+    path = write("a.jsonl", [0], base_model="$\\model{$")
+    figure = tmp_path / "figure.png"
+    assert main(["analysis", "--results", f"$\\foo$ x^$={path}", "--output", str(figure)]) == 0
+    assert figure.exists()
+
+
+def test_a_figure_that_cannot_be_written_is_refused_first(
+    write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write("a.jsonl", [0])
+    (tmp_path / "folder.png").mkdir()
+    for place in (tmp_path / "folder.png", path / "figure.png"):
+        assert main(["analysis", "--results", f"a={path}", "--output", str(place)]) == 2
+        assert capsys.readouterr().err.startswith("error: nothing was drawn: ")

@@ -6,7 +6,7 @@ from alfworld_rl.analysis.compare import describe, mismatches, paired, table_row
 from alfworld_rl.errors import UsageError
 from alfworld_rl.evaluation.results import Results, ResultsError, read_results
 from alfworld_rl.runs.output import print_table
-from alfworld_rl.runs.settings import AnalysisSettings
+from alfworld_rl.runs.settings import AnalysisSettings, writable
 
 
 def analyse(settings: AnalysisSettings) -> None:
@@ -20,6 +20,10 @@ def analyse(settings: AnalysisSettings) -> None:
             problems.append(str(error))
     if len(results) > 1:
         problems += mismatches(results)
+    if settings.figure.is_dir():
+        problems.append(f"{settings.figure} is a folder; give --output the name of a file")
+    if not problems and (problem := writable(settings.figure.parent)):
+        problems.append(problem)
     if problems:
         raise UsageError("nothing was drawn: " + "; ".join(problems))
 

@@ -16,6 +16,14 @@ INK, MUTED, GRID = "#22303c", "#6b7885", "#e3e7eb"
 #: Told apart by everyone, colour-blind or not, and in print (Okabe and Ito's palette).
 SPLIT_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7")
 SUCCESS, INVALID = "#0072b2", "#d55e00"
+CHINESE_FONTS = (
+    "Noto Sans CJK SC",
+    "Source Han Sans SC",
+    "PingFang SC",
+    "Microsoft YaHei",
+    "WenQuanYi Zen Hei",
+    "SimHei",
+)
 NAMES = {"valid_seen": "valid seen", "valid_unseen": "valid unseen"}
 
 
@@ -27,7 +35,8 @@ def draw(results: Mapping[str, Results], path: Path) -> None:
     from matplotlib import pyplot as plt
 
     style: dict[Any, Any] = {
-        "font.family": "DejaVu Sans",
+        "font.family": ["DejaVu Sans", *_fallback_fonts()],
+        "text.parse_math": False,  # labels and names are plain text, whatever they hold
         "font.size": 10,
         "text.color": INK,
         "axes.labelcolor": INK,
@@ -58,6 +67,14 @@ def draw(results: Mapping[str, Results], path: Path) -> None:
         figure.savefig(image, format=path.suffix.lower().lstrip("."))
         plt.close(figure)
     _write(path, image.getvalue())
+
+
+def _fallback_fonts() -> list[str]:
+    """Fonts of this computer for the Chinese that labels may hold."""
+    from matplotlib import font_manager
+
+    known = set(font_manager.get_font_names())
+    return [name for name in CHINESE_FONTS if name in known][:1]
 
 
 def _bars(axes: "Axes", labels: Sequence[str], results: Sequence[Results]) -> None:

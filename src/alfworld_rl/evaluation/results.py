@@ -4,7 +4,6 @@ Lines of `"type": "trajectory"` come first, one a trajectory; the last line is `
 """
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +13,9 @@ from alfworld_rl.errors import AlfworldRLError
 from alfworld_rl.evaluation.statistics import mean, pass_at_k, wilson_interval
 
 Line = Mapping[str, Any]
+
+#: No file counts more of anything; what claims to is refused before it overflows a figure.
+_MOST = 1e9
 
 #: The name of all splits together in metric names.
 ALL = "all"
@@ -151,15 +153,16 @@ def read_results(path: Path) -> Results:
     trajectories: list[Line] = []
     summary: Line | None = None
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ResultsError(f"{path} cannot be read ({error})") from error
-    for number, row in enumerate(text.splitlines(), 1):
+    # Not splitlines(): a model may write U+2028 and the like, which JSON keeps as they are.
+    for number, row in enumerate(text.split("\n"), 1):
         if not row.strip():
             continue
         try:
             line = json.loads(row)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise ResultsError(f"{path}, line {number} is not JSON; finish the file with --resume-output") from None
         kind = line.get("type") if isinstance(line, dict) else None
         if kind == "summary":
@@ -190,12 +193,13 @@ def _trajectory(line: dict[str, Any], where: str) -> Line:
     game, won = line.get("game_id"), line.get("won")
     if not isinstance(game, str) or not isinstance(won, bool):
         raise ResultsError(f"{where}: a trajectory needs a game_id and won (true or false)")
-    split = line.get("evaluation_split") or line.get("split")
-    if not isinstance(split, str):
-        raise ResultsError(f"{where}: a trajectory needs an evaluation_split")
+    splits = [line.get("evaluation_split"), line.get("split")]
+    split = next((name for name in splits if isinstance(name, str) and name not in ("", ALL)), None)
+    if split is None:
+        raise ResultsError(f"{where}: a trajectory needs an evaluation_split, the name of one split")
     invalid = line.get("invalid_action_count", 0)
-    if not isinstance(invalid, int | float) or not math.isfinite(invalid):
-        raise ResultsError(f"{where}: invalid_action_count is not a number")
+    if not isinstance(invalid, int | float) or not 0 <= invalid <= _MOST:
+        raise ResultsError(f"{where}: invalid_action_count is not a count")
     return {**line, "evaluation_split": split, "invalid_action_count": invalid}
 
 
@@ -223,9 +227,9 @@ def _scores(trajectories: Sequence[Line], summary: Line, path: Path) -> dict[str
                 games, rate, invalid = (
                     float(metrics[f"eval/{split}/{key}"]) for key in ("games", "success_rate", "invalid_actions_mean")
                 )
-            except (KeyError, TypeError, ValueError) as error:
+            except (KeyError, TypeError, ValueError, OverflowError) as error:
                 raise ResultsError(f"{path}: the summary's metrics of {split} are not all numbers ({error})") from None
-            if not (games >= 1 and 0 <= rate <= 1 and 0 <= invalid < math.inf):
+            if not (1 <= games <= _MOST and 0 <= rate <= 1 and 0 <= invalid <= _MOST):
                 raise ResultsError(f"{path}: the summary's metrics of {split} cannot be")
             scores[split] = SplitScore(int(games), rate, invalid)
     if not scores:
