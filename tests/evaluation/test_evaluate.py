@@ -241,3 +241,25 @@ def test_what_it_writes_can_be_read_back(data_root: Path, output: Path) -> None:
     assert results.overall.games == 9
     assert len(results.won) == 9
     assert results.settings["max_episode_steps"] == 3
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda path: path.with_name("results.jsonl.settings").write_text("{"),
+        lambda path: path.with_name("results.jsonl.settings").write_text("[1]"),
+        lambda path: path.write_text('{"type": "trajectory", "game_id": ["a"], "sample": 0}\n'),
+        lambda path: path.write_text('{"type": "trajectory", "game_id": "a"}\n'),
+        lambda path: path.write_text("[" * 100_000 + "\n"),
+    ],
+)
+def test_a_damaged_unfinished_file_is_refused_in_a_sentence(data_root: Path, output: Path, damage: Any) -> None:
+    requests = iter(range(1000))
+    dying = {"fail": lambda prompt: BalanceError("no money") if next(requests) > 16 else None}
+    with pytest.raises(AlfworldRLError, match="no money"):
+        run(data_root, output, backend=dying)
+    damage(output)
+    before = output.read_bytes()
+    with pytest.raises(AlfworldRLError, match=r"overwrite-output|damaged"):
+        run(data_root, output, resume_output=True)
+    assert output.read_bytes() == before

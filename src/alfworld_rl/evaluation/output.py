@@ -10,15 +10,25 @@ import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import UnionType
 from typing import Any
 
 from alfworld_rl.errors import UsageError
-from alfworld_rl.evaluation.results import ResultsError
 from alfworld_rl.runs.files import append_line, held, whole_lines, write_whole
 from alfworld_rl.runs.settings import differences, writable
 
 Line = Mapping[str, Any]
 Key = tuple[str, int]
+
+
+#: What the summary is made of, in a trajectory's line.
+COUNTED: Mapping[str, type | UnionType] = {
+    **dict.fromkeys(("game_id", "evaluation_split", "task_type"), str),
+    **dict.fromkeys(("sample", "steps", "invalid_action_count", "valid_tool_call_count"), int),
+    **dict.fromkeys(("admissible_action_count", "prefill_tokens", "sampled_tokens"), int),
+    **dict.fromkeys(("won", "truncated"), bool),
+    "reward": int | float,
+}
 
 
 class ResultsOutput:
@@ -45,7 +55,7 @@ class ResultsOutput:
 
 def key(line: Line) -> Key:
     """What a line is of: the game and the number of the sample."""
-    return line["game_id"], line.get("sample", 0)
+    return line["game_id"], line["sample"]
 
 
 def check_output(path: Path, *, overwrite: bool, resume: bool) -> None:
@@ -77,8 +87,8 @@ def opened(path: Path, played: Mapping[str, Any], *, overwrite: bool, resume: bo
                 path.unlink()
             else:
                 path.replace(old)
+        write_whole(settings, json.dumps(played, indent=2) + "\n")  # first: no file is ever there without
         write_whole(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines.values()))
-        write_whole(settings, json.dumps(played, indent=2) + "\n")
         output = ResultsOutput(path, lines)
         try:
             yield output
@@ -95,8 +105,8 @@ def _lines_so_far(path: Path, played: Mapping[str, Any]) -> dict[Key, Line]:
     lines = whole_lines(path)
     settings = _beside(path, "settings")
     if settings.exists():
-        before = json.loads(settings.read_text(encoding="utf-8"))
-    elif lines and lines[-1].get("type") == "summary" and "played" in lines[-1]:
+        before = _settings_in(settings)
+    elif lines and lines[-1].get("type") == "summary" and isinstance(lines[-1].get("played"), dict):
         before = lines[-1]["played"]
     else:
         raise UsageError(
@@ -104,10 +114,25 @@ def _lines_so_far(path: Path, played: Mapping[str, Any]) -> dict[Key, Line]:
         )
     if changed := differences(before, played):
         raise UsageError(f"{path} cannot go on with other settings: {'; '.join(changed)}")
+    so_far: dict[Key, Line] = {}
+    for line in lines:
+        if line.get("type") == "trajectory":
+            if wrong := [name for name, kind in COUNTED.items() if not isinstance(line.get(name), kind)]:
+                raise UsageError(
+                    f"{path} holds a trajectory whose {', '.join(wrong)} cannot be; give --overwrite-output"
+                )
+            so_far[key(line)] = line
+    return so_far
+
+
+def _settings_in(path: Path) -> dict[str, Any]:
     try:
-        return {key(line): line for line in lines if line.get("type") == "trajectory"}
-    except KeyError as error:
-        raise ResultsError(f"{path} holds a trajectory without {error}; give --overwrite-output") from None
+        settings = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        settings = None
+    if not isinstance(settings, dict):
+        raise UsageError(f"{path} is damaged, so nobody can tell what was played; give --overwrite-output")
+    return settings
 
 
 def _beside(path: Path, ending: str) -> Path:

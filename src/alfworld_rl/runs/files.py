@@ -50,7 +50,7 @@ def whole_lines(path: Path) -> list[dict[str, Any]]:
     for number, line in enumerate(lines, 1):
         try:
             value = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise AlfworldRLError(f"{path}, line {number} is not JSON; the file is damaged") from None
         if not isinstance(value, dict):
             raise AlfworldRLError(f"{path}, line {number} is not a JSON object; the file is damaged")
