@@ -10,6 +10,7 @@ import pytest
 from alfworld_rl.errors import UsageError
 from alfworld_rl.games import SPLITS, discovery, index
 from alfworld_rl.games.discovery import GAME_FILE, TRAJECTORY_FILE, Listing, discover
+from alfworld_rl.world import Game, GameFileError
 
 SIMPLE = "pick_and_place_simple"
 
@@ -297,3 +298,25 @@ def test_progress_is_for_terminals_only(
     out, err = capsys.readouterr()
     assert out == ""
     assert "Reading train games" in err
+
+
+@pytest.mark.parametrize("file", [TRAJECTORY_FILE, GAME_FILE])
+def test_a_named_pipe_is_no_file_to_wait_for(root: Path, file: str) -> None:
+    add(root, "good")
+    pipe = add(root, "pipe") / file
+    pipe.unlink()
+    os.mkfifo(pipe)
+    listing = discover(root, "train")
+    assert names(listing) == ["train/good"]
+    assert listing.left_out == {f"no {file}": 1}
+    with pytest.raises(GameFileError, match="no file"):
+        Game.load(pipe)
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="its file systems refuse such names")
+def test_a_name_that_no_results_file_can_hold_is_left_out(root: Path) -> None:
+    add(root, "good-\u00e9")
+    add(root, "bad-\udcff")
+    listing = discover(root, "train")
+    assert names(listing) == ["train/good-\u00e9"]
+    assert listing.left_out == {"a name that is not UTF-8": 1}

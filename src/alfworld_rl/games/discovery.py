@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+import stat
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -157,11 +158,15 @@ def _stamp(entry: os.DirEntry[str]) -> FileStamp:
         status = entry.stat()
     except OSError:  # a dangling link
         return None
+    if not stat.S_ISREG(status.st_mode):  # reading a named pipe would wait for ever
+        return None
     return status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def _judge(folder: Path, name: str, stamp: Stamp) -> Verdict:
     """Read a game folder's files, cheapest first, and say what it is."""
+    if not name.isascii() and name != name.encode(errors="replace").decode():
+        return Verdict(reason="a name that is not UTF-8")  # no results file could hold it
     if "movable" in name:
         return Verdict(reason="a movable receptacle (not playable as text)")
     if "Sliced" in name:

@@ -6,7 +6,9 @@ nothing recurses over it, and what is not exactly ALFWorld's is refused with a `
 
 import hashlib
 import json
+import os
 import re
+import stat
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -119,6 +121,8 @@ class Game:
     def load(cls, path: Path | str) -> "Game":
         """Reads the game file at `path`. Raises GameFileError."""
         try:
+            if not stat.S_ISREG(os.stat(path).st_mode):  # reading a named pipe would wait for ever
+                raise ValueError("it is no file")
             with open(path, "rb") as file:
                 data = file.read(MAX_FILE_BYTES + 1)
         except (OSError, ValueError) as error:  # ValueError: a path that no file can have

@@ -33,11 +33,13 @@ class Prices:
     def load(cls, path: Path | None = None) -> "Prices":
         """Read a price file, or with None the one shipped. Raises UsageError that says what is wrong with it."""
         path = path or SHIPPED_PRICES
+        if path.exists() and not path.is_file():
+            raise UsageError(f"the price file {path} cannot be read (it is no file)")
         try:
             content = tomllib.loads(path.read_text(encoding="utf-8"))
         except OSError as error:
             raise UsageError(f"the price file {path} cannot be read ({error.strerror})") from error
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        except (ValueError, RecursionError) as error:
             raise UsageError(
                 f"the price file {path} is no TOML ({error}); start from a copy of {SHIPPED_PRICES}"
             ) from error
