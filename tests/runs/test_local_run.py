@@ -68,6 +68,6 @@ def test_train_resume_evaluate_and_draw(
     assert Path("08-alfworld/images/alfworld_checkpoint_evaluation.png").stat().st_size > 10_000
 
     shutil.rmtree(runs / "whole")
-    assert main([*evaluate, "--output", "none.jsonl", "--model-path", "local://whole/sampler_weights/step-000003"]) == 1
+    assert main([*evaluate, "--output", "none.jsonl", "--model-path", "local://whole/sampler_weights/step-000003"]) == 2
     assert "there is no checkpoint local://whole" in capsys.readouterr().err
     assert not Path("none.jsonl").exists()

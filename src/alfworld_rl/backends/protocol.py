@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from alfworld_rl.errors import AlfworldRLError
+from alfworld_rl.errors import AlfworldRLError, UsageError
 
 StopReason = Literal["stop", "length"]
 LossName = Literal["ppo", "importance_sampling", "cispo", "cross_entropy"]
@@ -30,8 +30,8 @@ class BalanceError(BackendError):
     """The account behind the service cannot pay for more."""
 
 
-class CheckpointError(BackendError):
-    """A checkpoint URI is malformed, of the wrong kind, or names nothing that exists."""
+class CheckpointError(BackendError, UsageError):
+    """A checkpoint URI is malformed, of the wrong kind, or names nothing that exists: the command is wrong."""
 
 
 class Tokenizer(Protocol):
