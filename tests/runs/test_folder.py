@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from alfworld_rl.backends.protocol import Usage
-from alfworld_rl.errors import UsageError
+from alfworld_rl.errors import AlfworldRLError, UsageError
 from alfworld_rl.runs.files import whole_lines
 from alfworld_rl.runs.folder import Record, RunFolder, Saved
 from alfworld_rl.runs.settings import TrainSettings, from_json, resumed
@@ -73,3 +73,31 @@ def test_a_resumed_run_may_last_longer_but_not_learn_otherwise() -> None:
 
 def test_settings_of_an_older_program_are_read() -> None:
     assert from_json(TrainSettings, {"max_steps": 3, "no_longer_a_flag": 1}).max_steps == 3
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("settings.json", '{"seed": [1], "max_steps": 3}'),
+        ("settings.json", '{"include_admissible_actions": "maybe"}'),
+        ("settings.json", "[" * 100_000),
+        ("state.json", '{"update": "x", "usage": {}, "games": "", "saved": null, "resumes": 0, "finished": false}'),
+        ("state.json", '{"update": 1, "usage": {}, "games": "", "saved": "s", "resumes": 0, "finished": false}'),
+        ("state.json", '{"update": 1, "usage": [1], "games": "", "saved": null, "resumes": 0, "finished": false}'),
+        ("metrics.jsonl", "{}\n"),
+        ("metrics.jsonl", "[" * 100_000 + "\n"),
+    ],
+)
+def test_a_damaged_file_is_named(tmp_path: Path, file: str, text: str) -> None:
+    folder = RunFolder.new(tmp_path, TrainSettings())
+    (folder.path / file).write_text(text)
+
+    def read() -> None:
+        folder.settings()
+        folder.record()
+        folder.go_back_to(0)
+
+    with pytest.raises(AlfworldRLError, match=file) as raised:
+        read()
+    assert not isinstance(raised.value, UsageError)
+    assert (folder.path / file).read_text() == text

@@ -45,7 +45,10 @@ def whole_lines(path: Path) -> list[dict[str, Any]]:
     """
     if not path.exists():
         return []
-    *lines, _torn = path.read_bytes().split(b"\n")
+    try:
+        *lines, _torn = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise AlfworldRLError(f"{path} cannot be read ({error.strerror or error})") from error
     values = []
     for number, line in enumerate(lines, 1):
         try:

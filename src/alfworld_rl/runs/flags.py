@@ -149,6 +149,8 @@ def _read(text: Any, kind: Any) -> Any:
         return tuple(_read(part, _element(kind)) for part in text)
     kind = _element(kind)
     if kind is bool:
+        if not isinstance(text, bool):
+            raise ValueError(f"must be on or off, not {text!r}")
         return text
     if typing.get_origin(kind) is Literal:
         choices = typing.get_args(kind)
@@ -164,5 +166,5 @@ def _read(text: Any, kind: Any) -> Any:
     name = "a whole number" if kind is int else "a number"
     try:
         return kind(text)
-    except ValueError:
+    except (ValueError, TypeError):
         raise ValueError(f"must be {name}, not {text!r}") from None

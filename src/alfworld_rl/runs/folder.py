@@ -103,7 +103,12 @@ class RunFolder:
             yield
 
     def settings(self) -> TrainSettings:
-        return from_json(TrainSettings, _read_object(self.path / "settings.json"))
+        """What the run was started with. Raises AlfworldRLError where its file is damaged."""
+        path = self.path / "settings.json"
+        try:
+            return from_json(TrainSettings, _read_object(path))
+        except UsageError as error:
+            raise AlfworldRLError(f"{path} is damaged ({error})") from None
 
     def record(self) -> Record | None:
         """The last record, or None where no update was finished."""
@@ -113,14 +118,22 @@ class RunFolder:
         try:
             saved = values["saved"]
             return Record(
-                update=values["update"],
-                usage=Usage(**values["usage"]),
+                update=_count(values["update"]),
+                usage=_usage(values["usage"]),
                 games=values["games"],
-                saved=saved and Saved(**{**saved, "usage": Usage(**saved["usage"])}),
-                resumes=values["resumes"],
+                saved=None
+                if saved is None
+                else Saved(
+                    update=_count(saved["update"]),
+                    position=_count(saved["position"]),
+                    state_uri=_text(saved["state_uri"]),
+                    sampler_uri=None if saved["sampler_uri"] is None else _text(saved["sampler_uri"]),
+                    usage=_usage(saved["usage"]),
+                ),
+                resumes=_count(values["resumes"]),
                 finished=values["finished"],
             )
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             raise AlfworldRLError(f"{self.state_file} is not a run's record; it lacks or misnames {error}") from None
 
     def write_record(self, record: Record) -> None:
@@ -139,6 +152,8 @@ class RunFolder:
     def go_back_to(self, update: int) -> None:
         """Let metrics.jsonl end with `update`; later lines, and a torn one, move aside."""
         lines = whole_lines(self.metrics_file)
+        if strange := [number for number, line in enumerate(lines, 1) if not isinstance(line.get("update"), int)]:
+            raise AlfworldRLError(f"{self.metrics_file}, line {strange[0]} is of no update; the file is damaged")
         kept = [line for line in lines if line["update"] <= update]
         for line in lines:
             if line["update"] > update:
@@ -152,8 +167,24 @@ class RunFolder:
 def _read_object(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise AlfworldRLError(f"{path} cannot be read ({error})") from error
     if not isinstance(value, dict):
         raise AlfworldRLError(f"{path} does not hold a JSON object")
     return value
+
+
+def _count(value: Any) -> int:
+    if not isinstance(value, int) or value < 0:
+        raise TypeError(f"{value!r}, which is no count")
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r}, which is no text")
+    return value
+
+
+def _usage(values: Mapping[str, Any]) -> Usage:
+    return Usage(**{name: _count(value) for name, value in dict(values).items()})
