@@ -1,5 +1,6 @@
 """Evaluations against a scripted backend: every game once, the same file however it came about."""
 
+import errno
 import json
 import os
 import subprocess
@@ -263,3 +264,22 @@ def test_a_damaged_unfinished_file_is_refused_in_a_sentence(data_root: Path, out
     with pytest.raises(AlfworldRLError, match=r"overwrite-output|damaged"):
         run(data_root, output, resume_output=True)
     assert output.read_bytes() == before
+
+
+def test_a_disk_that_fills_up_leaves_the_finished_games_and_the_way_on(
+    data_root: Path, output: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(data_root, tmp_path / "whole.jsonl")
+    sync, synced = os.fsync, iter(range(1000))
+
+    def full(descriptor: int) -> None:
+        if next(synced) > 8:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        sync(descriptor)
+
+    with monkeypatch.context() as patch, pytest.raises(AlfworldRLError, match=r"No space left.*--resume-output"):
+        patch.setattr(os, "fsync", full)
+        run(data_root, output)
+    assert 0 < len(whole_lines(output)) < 9
+    run(data_root, output, resume_output=True)
+    assert output.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()

@@ -10,7 +10,7 @@ from typing import Any
 
 from alfworld_rl.agent.protocol import protocol_hash
 from alfworld_rl.backends import check_length, open_backend
-from alfworld_rl.backends.protocol import Backend, BackendError, Checkpoint, Sampler, Usage
+from alfworld_rl.backends.protocol import Backend, Checkpoint, Sampler, Usage
 from alfworld_rl.errors import AlfworldRLError, UsageError
 from alfworld_rl.evaluation.output import ResultsOutput, check_output, opened
 from alfworld_rl.evaluation.results import Line, intervals_of, metrics_of
@@ -84,7 +84,7 @@ def evaluate(settings: EvalSettings, *, open_backend: Callable[..., Backend] = o
             except KeyboardInterrupt:
                 print(f"\n{way_on}" if output.lines else "", file=sys.stderr)
                 raise
-            except BackendError as error:
+            except AlfworldRLError as error:
                 if not output.lines:
                     raise
                 raise AlfworldRLError(f"{str(error).rstrip('.')}; {way_on}") from error
