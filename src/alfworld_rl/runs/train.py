@@ -316,12 +316,15 @@ class _Run:
         lines = whole_lines(self.folder.metrics_file)
         skipped = sum(line["trainer/update_skipped"] for line in lines)
         usage = self.usage
+        prefill = sum(line["rollout/prefill_tokens"] for line in lines)
+        repeated = sum(line["rollout/cacheable_share"] * line["rollout/prefill_tokens"] for line in lines)
         print(f"\n{self.update} updates ({skipped:.0f} skipped) in {seconds(duration)}")
         if lines:
             first, last = lines[0]["reward/success_rate"], lines[-1]["reward/success_rate"]
             print(f"success rate in training: {first:.1%} in the first update, {last:.1%} in the last")
         print(
-            f"tokens: {tokens(usage.prefill)} prefill ({tokens(usage.cached)} of them cached), "
+            f"tokens: {tokens(usage.prefill)} prefill ({usage.cached / max(usage.prefill, 1):.0%} came from a cache, "
+            f"{repeated / max(prefill, 1):.0%} could have), "
             f"{tokens(usage.sampled)} sampled, {tokens(usage.trained)} trained; {self._money(cost(usage, self.prices))}"
         )
         print(f"run folder: {self.folder.path}", flush=True)
