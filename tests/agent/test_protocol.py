@@ -199,6 +199,7 @@ def test_one_call_at_the_end_is_an_action(message):
         JSON.replace('"look"', '["look"]'),
         JSON.replace('"look"', "null"),
         JSON.replace('"look"', '"look", "and": 1'),
+        JSON.replace('"look"', '"inventory", "action": "look"'),
         JSON.replace('{"action": "look"}', '"look"'),
         JSON.replace("}}", "}"),
         "<tool_call>" + "[" * 100_000 + "</tool_call>",

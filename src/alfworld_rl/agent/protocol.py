@@ -121,13 +121,21 @@ def _xml_action(body: str) -> str | None:
 
 def _json_action(body: str) -> str | None:
     try:
-        call = json.loads(body)
+        call = json.loads(body, object_pairs_hook=_each_once)
     except (ValueError, RecursionError):
         return None
     match call:
         case {"name": name, "arguments": {"action": str(action), **others}} if name == TOOL_NAME and not others:
             return action
     return None
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A call that says two actions or two names is not one call."""
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        raise ValueError("a key is given twice")
+    return values
 
 
 def admissible(action: str, commands: Iterable[str]) -> str | None:
