@@ -34,6 +34,10 @@ class CheckpointError(BackendError, UsageError):
     """A checkpoint URI is malformed, of the wrong kind, or names nothing that exists: the command is wrong."""
 
 
+class BaseModelError(BackendError, UsageError):
+    """There is no such base model, or none that can be used: the command is wrong."""
+
+
 class Tokenizer(Protocol):
     """The part of a transformers tokenizer that the program uses."""
 

@@ -10,7 +10,7 @@ from peft import PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from alfworld_rl.backends.local import LocalBackend, LocalSampler, LocalTrainer
-from alfworld_rl.backends.protocol import AdamParams, BackendError, CheckpointError, Datum, Loss
+from alfworld_rl.backends.protocol import AdamParams, BackendError, BaseModelError, CheckpointError, Datum, Loss
 
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6]
 
@@ -172,7 +172,7 @@ def test_runs_without_a_name_get_different_ones(tmp_path: Path) -> None:
     [("/nowhere/model", "no such folder"), ("alfwrld-tiny", "alfworld-tiny"), ("./x", "no such folder")],
 )
 def test_a_base_model_that_is_not_there(tmp_path: Path, name: str, words: str) -> None:
-    with pytest.raises(BackendError, match=words):
+    with pytest.raises(BaseModelError, match=words):
         LocalBackend(tmp_path).new_trainer(name, lora_rank=1, seed=0)
 
 
@@ -182,15 +182,15 @@ def test_an_unreachable_hub_is_one_sentence(tmp_path: Path, monkeypatch: pytest.
 
     monkeypatch.setattr("huggingface_hub.HfApi.model_info", unreachable)
     monkeypatch.setenv("HF_HOME", str(tmp_path))
-    with pytest.raises(BackendError, match=r"nobody/nothing.*the hub says: Name or service not known.*alfworld-tiny"):
+    with pytest.raises(BaseModelError, match=r"nobody/nothing.*the hub says: Name or service not known.*alfworld-tiny"):
         LocalBackend(tmp_path).sampler("nobody/nothing")
 
 
 def test_a_folder_that_is_no_model(tmp_path: Path) -> None:
-    with pytest.raises(BackendError, match=r"no config\.json"):
+    with pytest.raises(BaseModelError, match=r"no config\.json"):
         LocalBackend(tmp_path).sampler(str(tmp_path))
     (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(BackendError, match="could not be loaded"):
+    with pytest.raises(BaseModelError, match="could not be loaded"):
         LocalBackend(tmp_path).sampler(str(tmp_path))
 
 

@@ -18,7 +18,7 @@ from transformers.utils import logging as transformers_logging
 from alfworld_rl.backends.local import builtin, packed, sequential
 from alfworld_rl.backends.local.packed import KVCache, Past, Span
 from alfworld_rl.backends.local.sequential import StateCache
-from alfworld_rl.backends.protocol import BackendError, Tokenizer
+from alfworld_rl.backends.protocol import BaseModelError, Tokenizer
 
 # PEFT's usual fixed scale: with alpha independent of the rank, one learning rate suits all ranks.
 _LORA_ALPHA = 32
@@ -63,7 +63,7 @@ def load(name: str, device: torch.device, *, float32: bool) -> Model:
     """The base model `name`: a built-in policy, a folder, or a model of the hub; the hub is asked last.
 
     With `float32` it computes in that; otherwise, where there is a GPU, in the precision it was published in.
-    Raises BackendError when there is none that can be used.
+    Raises BaseModelError when there is none that can be used.
     """
     source = _folder(name)
     try:
@@ -73,7 +73,7 @@ def load(name: str, device: torch.device, *, float32: bool) -> Model:
         module = AutoModelForCausalLM.from_pretrained(source, config=config, dtype=dtype)
     except (OSError, ValueError, KeyError, ImportError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
-        raise BackendError(
+        raise BaseModelError(
             f"the base model {name!r} could not be loaded ({reason}); give the folder of a causal language model, "
             f"a model of the hub that this machine can reach, or {' or '.join(builtin.NAMES)}"
         ) from error
@@ -102,9 +102,9 @@ def _folder(name: str) -> str:
     if name in builtin.NAMES:
         return str(builtin.path(name))
     if Path(name).is_dir() and not (Path(name) / "config.json").is_file():
-        raise BackendError(f"the base model folder {name} holds no config.json; give a folder of save_pretrained")
+        raise BaseModelError(f"the base model folder {name} holds no config.json; give a folder of save_pretrained")
     if not Path(name).is_dir() and (name.startswith((".", "/", "~")) or name.count("/") != 1):
-        raise BackendError(
+        raise BaseModelError(
             f"there is no base model {name!r}: no such folder, and hub models are named OWNER/NAME; "
             f"the built-in ones are {' and '.join(builtin.NAMES)}"
         )
