@@ -277,9 +277,10 @@ def test_a_disk_that_fills_up_leaves_the_finished_games_and_the_way_on(
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         sync(descriptor)
 
-    with monkeypatch.context() as patch, pytest.raises(AlfworldRLError, match=r"No space left.*--resume-output"):
+    with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
-        run(data_root, output)
+        with pytest.raises(AlfworldRLError, match=r"No space left.*--resume-output"):
+            run(data_root, output)
     assert 0 < len(whole_lines(output)) < 9
     run(data_root, output, resume_output=True)
     assert output.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
