@@ -1,5 +1,6 @@
 import asyncio
 import json
+import resource
 import warnings
 from pathlib import Path
 
@@ -149,6 +150,18 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path, base_model: str) -> Non
     trainer = LocalBackend(tmp_path / "runs").new_trainer(base_model, lora_rank=2, seed=0)
     with pytest.raises(BackendError, match="could not be written"):
         trainer.save_state("a")
+
+
+def test_a_disk_that_takes_no_more(tmp_path: Path, base_model: str) -> None:
+    trainer = LocalBackend(tmp_path, run_name="run").new_trainer(base_model, lora_rank=2, seed=0)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, limits[1]))
+    try:
+        with pytest.raises(BackendError, match="could not be written"):
+            trainer.save_state("a")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert list((tmp_path / "run" / "training_state").iterdir()) == []
 
 
 def test_a_damaged_checkpoint_says_so(tmp_path: Path, base_model: str) -> None:

@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from safetensors import SafetensorError
+
 from alfworld_rl.backends.protocol import BackendError, Checkpoint, CheckpointError
 
 SCHEME = "local"
@@ -60,9 +62,10 @@ class CheckpointStore:
                 _sync(target.parent)
             finally:
                 shutil.rmtree(folder, ignore_errors=True)
-        except OSError as error:
+        except (OSError, SafetensorError) as error:  # safetensors has an error of its own for a full disk
+            reason = getattr(error, "strerror", None) or error
             raise BackendError(
-                f"the checkpoint {target} could not be written ({error.strerror or error}); "
+                f"the checkpoint {target} could not be written ({reason}); "
                 "free some space or choose a folder that can be written"
             ) from error
 
