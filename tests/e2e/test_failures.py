@@ -134,7 +134,7 @@ def test_a_flaky_service_is_worked_through(train: Callable[..., int], service: S
         ("", (), 2, "trio login"),
         ("sk-wrong", (), 1, "does not accept the API key"),
         (API_KEY, ("--base-model", "Qwen/Qwen9"), 2, f"choose --base-model from {MODEL}"),
-        (API_KEY, ("--init-from", "trio://run_0/training_state/none"), 1, "no checkpoint"),
+        (API_KEY, ("--init-from", "trio://run_0/training_state/none"), 2, "no checkpoint"),
         (API_KEY, ("--lora-rank", "128"), 2, "4 to 64"),
         (API_KEY, ("--max-trajectory-tokens", "200000"), 2, "takes sequences of 32768 tokens"),
     ],
