@@ -20,7 +20,7 @@ Flags = Mapping[str, object]
 #: How games are played, in training and in evaluation alike.
 PLAY: Flags = {"max-episode-steps": 20, "max-assistant-tokens": 64, "max-trajectory-tokens": 8000}
 TRAIN: Flags = {
-    "max-steps": 4,
+    "max-steps": 5,
     "games-per-batch": 6,
     "group-size": 6,
     "lora-rank": 0,
@@ -28,7 +28,8 @@ TRAIN: Flags = {
     "minibatches": 4,
     "save-every": 0,
 }
-EVAL: Flags = {"split": "all", "limit-per-split": 20, "games-per-batch": 40}
+#: As it is trained, by sampling: near-greedy, a weak policy repeats for ever what was refused once.
+EVAL: Flags = {"split": "all", "limit-per-split": 30, "games-per-batch": 60, "temperature": 1.0}
 SHORT_PLAY: Flags = {"max-episode-steps": 8, "max-assistant-tokens": 32, "max-trajectory-tokens": 4000}
 SHORT_TRAIN: Flags = {**TRAIN, "max-steps": 1, "games-per-batch": 2, "group-size": 4}
 SHORT_EVAL: Flags = {**EVAL, "limit-per-split": 3}
