@@ -198,7 +198,9 @@ def test_the_commands_of_the_document(
     assert told[0]["mode"] == "online"
     assert [line["step"] for line in told if line["call"] == "log"] == list(range(1, 81))
 
-    # 5. and 6. Evaluate the base model and two checkpoints.
+    # 5. and 6. Evaluate the base model and two checkpoints, played by the built-in policy itself.
+    service.engine = LearningEngine(tmp_path / "engine")
+    service.forget_samplers()
     weights = dict(zip((20, 40, 60, 80), (uri for kind, uri in saved if kind == "sampler_weights"), strict=True))
     states = dict(zip((20, 40, 60, 80), (uri for kind, uri in saved if kind == "training_state"), strict=True))
     base, checkpoint = as_written("base-qwen35-4b-eval.jsonl"), as_written("checkpoint-80steps.jsonl")
