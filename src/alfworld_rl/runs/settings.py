@@ -41,7 +41,7 @@ def home() -> Path:
     return project_root() / "08-alfworld"
 
 
-def _run_name(name: str) -> str | None:
+def run_name_problem(name: str) -> str | None:
     if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
         return None
     return f"must be letters, digits, '.', '_' and '-' (it names a folder), not {name!r}"
@@ -175,10 +175,10 @@ class TrainSettings(CommandSettings, EpisodeSettings, ModelSettings):
     )
     save_every: int = flag(20, "save state and sampler weights every N updates; 0: only at the end", low=0)
     seed: int = flag(42, "seed of the order of games, of sampling and of new weights", low=0, high=2**31 - 1)
-    run_name: str = flag("alfworld-agent-rl", "name of the run folder under 08-alfworld/runs", check=_run_name)
+    run_name: str = flag("alfworld-agent-rl", "name of the run folder under 08-alfworld/runs", check=run_name_problem)
     init_from: str | None = flag(None, "start from the weights of this checkpoint URI", metavar="URI", check=_not_empty)
     resume: str | None = flag(
-        None, "go on with this run (a name under 08-alfworld/runs)", metavar="RUN", check=_run_name
+        None, "go on with this run (a name under 08-alfworld/runs)", metavar="RUN", check=run_name_problem
     )
     prices: Path | None = flag(None, "price file (default: the estimate shipped with the package)")
     max_cost: float | None = flag(None, "end the run, everything saved, before it costs more than this", above=0)

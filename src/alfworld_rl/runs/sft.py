@@ -15,7 +15,7 @@ from typing import Any, Literal, cast
 
 from alfworld_rl.agent.protocol import AgentProtocol
 from alfworld_rl.backends import open_backend
-from alfworld_rl.backends.protocol import AdamParams, Backend, Completion, Datum, Loss, Trainer, Usage
+from alfworld_rl.backends.protocol import AdamParams, Completion, Datum, Loss, Trainer, Usage
 from alfworld_rl.errors import UsageError
 from alfworld_rl.games import GameRef, discover
 from alfworld_rl.learning.demonstrations import (
@@ -37,12 +37,13 @@ from alfworld_rl.runs.output import Progress
 from alfworld_rl.runs.settings import (
     CommandSettings,
     ModelSettings,
-    _run_name,
     as_json,
     from_json,
     home,
+    run_name_problem,
 )
 from alfworld_rl.runs.tracking import Tracker, check_swanlab, tracking
+from alfworld_rl.runs.trainers import open_trainer
 from alfworld_rl.world import Game
 
 Shown = Literal["full", "changes", "none"]
@@ -88,7 +89,7 @@ class SftSettings(CommandSettings, ModelSettings):
     )
     save_every: int = flag(100, "save, and play the held-out games, every N updates; 0: only at the end", low=0)
     seed: int = flag(42, "seed of demonstrations, of sampling and of new weights", low=0, high=2**31 - 1)
-    run_name: str = flag("alfworld-sft", "name of the run folder under 08-alfworld/runs", check=_run_name)
+    run_name: str = flag("alfworld-sft", "name of the run folder under 08-alfworld/runs", check=run_name_problem)
     init_from: str | None = flag(None, "start from the weights of this checkpoint URI", metavar="URI")
     resume: str | None = flag(None, "go on with this run (a name under 08-alfworld/runs)", metavar="RUN")
     swanlab_project: str = flag("alfworld-agent-rl", "SwanLab project")
@@ -176,7 +177,14 @@ def sft(settings: SftSettings, *, given: frozenset[str] = frozenset()) -> RunFol
                 max_in_flight=64,
                 micro_batch_tokens=settings.micro_batch_tokens,
             )
-            trainer = _trainer(backend, settings, record)
+            trainer = open_trainer(
+                backend,
+                record,
+                base_model=settings.model,
+                init_from=settings.init_from,
+                lora_rank=settings.lora_rank,
+                seed=settings.seed,
+            )
         except BaseException:
             if folder.record() is None:  # the backend refused: leave nothing that looks like a run
                 shutil.rmtree(folder.path, ignore_errors=True)
@@ -211,14 +219,6 @@ def _resumed(folder: RunFolder, asked: SftSettings, given: frozenset[str]) -> Sf
         flags = ", ".join(f"--{name.replace('_', '-')}" for name in wrong)
         raise UsageError(f"run {folder.name} cannot go on with another {flags}; leave that out or start a new run")
     return replace(saved, **{name: getattr(asked, name) for name in given & CHANGEABLE_ON_RESUME})
-
-
-def _trainer(backend: Backend, settings: SftSettings, record: Record) -> Trainer:
-    if record.saved is not None:
-        return backend.resume_trainer(record.saved.state_uri)
-    if settings.init_from is not None:
-        return backend.trainer_from(settings.init_from, seed=settings.seed)
-    return backend.new_trainer(settings.model, lora_rank=settings.lora_rank, seed=settings.seed)
 
 
 def scene_of(game_id: str) -> str:

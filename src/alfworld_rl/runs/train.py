@@ -25,6 +25,7 @@ from alfworld_rl.runs.money import Prices, affordable, cost, estimate, measure
 from alfworld_rl.runs.output import Progress, seconds, tokens
 from alfworld_rl.runs.settings import TrainSettings, as_json, home, resumed
 from alfworld_rl.runs.tracking import Tracker, check_swanlab, tracking
+from alfworld_rl.runs.trainers import open_trainer
 from alfworld_rl.world import Game
 
 OpenBackend = Callable[..., Backend]
@@ -64,7 +65,14 @@ def train(
         try:
             with _removed_if_unused(folder):
                 check_length(backend, settings.model, settings.max_trajectory_tokens)
-                trainer = _trainer(backend, settings, record)
+                trainer = open_trainer(
+                    backend,
+                    record,
+                    base_model=settings.model,
+                    init_from=settings.init_from,
+                    lora_rank=settings.lora_rank,
+                    seed=settings.seed,
+                )
             print(f"Run folder: {folder.path}", flush=True)
             reference = _reference(backend, settings) if settings.kl_coef else None
             config = as_json(settings) | {"run_folder": folder.name}
@@ -405,14 +413,6 @@ def _record_to_go_on_from(folder: RunFolder, games: Sequence[GameRef], settings:
     if before.update > record.update:
         print(f"Update {before.update} was finished, but {record.update} is the last saved: going on from there")
     return record
-
-
-def _trainer(backend: Backend, settings: TrainSettings, record: Record) -> Trainer:
-    if record.saved is not None:
-        return backend.resume_trainer(record.saved.state_uri)
-    if settings.init_from is not None:
-        return backend.trainer_from(settings.init_from, seed=settings.seed)
-    return backend.new_trainer(settings.model, lora_rank=settings.lora_rank, seed=settings.seed)
 
 
 @contextlib.contextmanager
