@@ -146,7 +146,7 @@ def test_only_sampled_tokens_are_trained_on_with_the_logprobs_they_were_sampled_
 
 
 def test_cross_entropy_leaves_out_what_is_masked(trainer: TrioTrainer, service: Service) -> None:
-    shown = datum(trainer.sampler(), 0.0)
+    shown = datum(trainer.sampler(), 0.5)
     trainer.forward_backward([shown], Loss("cross_entropy"))
     (record,) = service.ledger.trained_data()
     assert np.array_equal(record.targets_T != -100, shown.mask_T)

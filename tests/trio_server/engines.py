@@ -95,10 +95,9 @@ class _LearningTrainer:
 
     def forward_backward(self, data: Sequence[Datum], loss: Loss, share: float) -> PartResult:
         # Every loss of the protocol is linear in the advantage, which can therefore carry the weight of this part
-        # of the batch. Cross entropy is cispo with a ratio held at 1 and an advantage of 1.
+        # of the batch. Cross entropy is cispo with a ratio held at 1 and the token's weight as its advantage.
         if loss.name == "cross_entropy":
             loss = Loss("cispo", 1.0, 1.0)
-            data = [replace(datum, advantages_T=datum.mask_T.astype(np.float32)) for datum in data]
         weighted = [replace(datum, advantages_T=datum.advantages_T * np.float32(share)) for datum in data]
         metrics = self._trainer.forward_backward(weighted, loss)
         return PartResult(metrics["loss_sum"] / share)

@@ -772,12 +772,13 @@ def _datum(wire: TrainerForwardDatum) -> Datum:
     if wire.weights is not None:
         mask_T &= np.asarray(wire.weights) != 0
     nothing = np.zeros(len(targets_T), np.float32)
+    advantages = wire.weights if wire.weights is not None else wire.advantages
     return Datum(
         tokens_T=np.asarray(_tokens(wire.model_input), np.int32),
         targets_T=np.where(mask_T, targets_T, 0).astype(np.int32),
         mask_T=mask_T,
         logprobs_T=nothing if wire.logprobs is None else np.asarray(wire.logprobs, np.float32),
-        advantages_T=nothing if wire.advantages is None else np.asarray(wire.advantages, np.float32),
+        advantages_T=nothing if advantages is None else np.asarray(advantages, np.float32),
     )
 
 

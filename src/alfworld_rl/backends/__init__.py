@@ -17,6 +17,7 @@ def open_backend(
     run_name: str | None = None,
     max_in_flight: int = 64,
     micro_batch_tokens: int = 8192,
+    bfloat16: bool = False,
 ) -> Backend:
     """The backend `name`: trio, local or tinker. Only its own libraries are imported.
 
@@ -27,7 +28,8 @@ def open_backend(
         _need("torch", "transformers", "peft", "safetensors", extra="local", backend=name)
         from alfworld_rl.backends.local import LocalBackend
 
-        return cast(Backend, LocalBackend(runs_dir, run_name=run_name, micro_batch_tokens=micro_batch_tokens))
+        local = LocalBackend(runs_dir, run_name=run_name, micro_batch_tokens=micro_batch_tokens, bfloat16=bfloat16)
+        return cast(Backend, local)
     if name == "trio":
         from alfworld_rl.backends.trio import TrioBackend
 

@@ -113,7 +113,8 @@ class Loss:
     - ppo: -min(r A, clip(r, clip_low, clip_high) A)             (arXiv 1707.06347)
     - importance_sampling: -r A
     - cispo: -stop_gradient(clip(r, clip_low, clip_high)) A logprob   (arXiv 2506.13585)
-    - cross_entropy: -logprob (advantages and sampling logprobs are ignored)
+    - cross_entropy: -A logprob, divided by the sum of A instead of the number of tokens: the advantage is a weight
+      (sampling logprobs are ignored)
     """
 
     name: LossName = "ppo"

@@ -363,7 +363,7 @@ class TrioTrainer:
 
         inputs = {"target_tokens": tensor(np.where(mask_T, datum.targets_T, IGNORED_TARGET), "int64")}
         if loss.name == "cross_entropy":
-            inputs["weights"] = tensor(mask_T.astype(np.float32), "float32")
+            inputs["weights"] = tensor(np.where(mask_T, datum.advantages_T, 0), "float32")
         else:
             inputs["logprobs"] = tensor(np.where(mask_T, datum.logprobs_T, 0), "float32")
             inputs["advantages"] = tensor(np.where(mask_T, datum.advantages_T, 0), "float32")

@@ -55,21 +55,24 @@ class Demonstration:
     wanted: list[list[int]] = field(default_factory=list)
     won: bool = False
 
-    def datum(self) -> Datum:
+    def datum(self, observation_weight: float = 0.0) -> Datum:
         """For cross-entropy: in each turn the wanted tokens are the targets, up to the first that was not written.
 
         Behind that token the context is no longer one that the wanted message would have made, so nothing there is
-        trained on; a turn that was played as wanted is trained on whole.
+        trained on; a turn that was played as wanted is trained on whole. These tokens weigh 1. What the model only
+        read weighs `observation_weight`: predicting the world's answers, too, teaches to keep track of it.
         """
         whole = self.transcript.datum(0.0)
-        targets_T, mask_T = whole.targets_T.copy(), np.zeros_like(whole.mask_T)
+        targets_T = whole.targets_T.copy()
+        mask_T = ~whole.mask_T if observation_weight else np.zeros_like(whole.mask_T)
+        weights_T = np.where(whole.mask_T, np.float32(1), np.float32(observation_weight))
         for (start, end), wanted in zip(self.transcript.turns, self.wanted, strict=True):
             for position, token in zip(range(start - 1, end - 1), wanted, strict=False):
                 written = int(targets_T[position])
                 targets_T[position], mask_T[position] = token, True
                 if written != token:
                     break
-        return Datum(whole.tokens_T, targets_T, mask_T, whole.logprobs_T, whole.advantages_T)
+        return Datum(whole.tokens_T, targets_T, mask_T, whole.logprobs_T, weights_T * mask_T)
 
 
 def demonstrate(game: Game, protocol: AgentProtocol, settings: PlaySettings, rng: random.Random) -> Demonstration:
@@ -94,14 +97,24 @@ def demonstrate(game: Game, protocol: AgentProtocol, settings: PlaySettings, rng
 
 
 def label(
-    game: Game, protocol: AgentProtocol, settings: PlaySettings, completions: Sequence[Completion]
+    game: Game,
+    protocol: AgentProtocol,
+    settings: PlaySettings,
+    completions: Sequence[Completion],
+    *,
+    patience: int | None = None,
 ) -> Demonstration:
-    """What the demonstrator would have done at each turn of a trajectory whose messages were `completions`."""
+    """What the demonstrator would have done at each turn of a trajectory whose messages were `completions`.
+
+    After `patience` refused messages in a row the rest is left out.
+    """
     play = _Play(game, protocol, settings)
+    refused = 0
     for completion in completions:
-        if not play.goes_on:
+        if not play.goes_on or refused == patience:
             break
         play.write(completion)
+        refused = refused + 1 if play.view.observation == NOTHING_HAPPENS else 0
     return play.demonstration
 
 

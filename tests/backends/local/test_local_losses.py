@@ -27,7 +27,13 @@ ADVANTAGES = [2.0, -2.0, -3.0, 1.0]
             [-2.4, 2.4, 2.4, -1.1],
             [True, True, True, False],
         ),
-        ("cross_entropy", [-logprob for logprob in LOGPROBS], [-1.0] * 4, [False] * 4),
+        # A weight for each token: the advantage.
+        (
+            "cross_entropy",
+            [-weight * logprob for weight, logprob in zip(ADVANTAGES, LOGPROBS, strict=True)],
+            [-weight for weight in ADVANTAGES],
+            [False] * 4,
+        ),
     ],
 )
 def test_losses_and_gradients_equal_the_formula(

@@ -1,7 +1,10 @@
 import asyncio
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from local_data import datum, datum_of
@@ -22,6 +25,20 @@ def sampled_data(sampler: LocalSampler, advantages: tuple[float, ...] = (1.0, -0
         ]
 
     return asyncio.run(play())
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def data_logprobs(data: list[Datum]) -> list[np.ndarray]:
+    return [datum.logprobs_T for datum in data]
 
 
 def new_trainer(tmp_path: Path, base_model: str, rank: int = 4, **options: int) -> LocalTrainer:
@@ -51,14 +68,15 @@ def test_loss_is_the_formula_over_the_models_own_logprobs(tmp_path: Path, base_m
             "ppo": -min(ratio * advantage, bounded * advantage),
             "importance_sampling": -ratio * advantage,
             "cispo": -bounded * advantage * logprob,
-            "cross_entropy": -logprob,
+            "cross_entropy": -advantage * logprob,
         }[name]
         clipped += (name == "ppo" and ratio * advantage > bounded * advantage) or (name == "cispo" and ratio != bounded)
     metrics = new_trainer(tmp_path, base_model).forward_backward(
         [datum_of(prompt, written, sampling, advantages)], Loss(name)
     )
     assert metrics["loss_sum"] == pytest.approx(expected, rel=1e-5)
-    assert metrics["loss_mean"] == pytest.approx(expected / 4, rel=1e-5)
+    weight = sum(advantages) if name == "cross_entropy" else 4
+    assert metrics["loss_mean"] == pytest.approx(expected / weight, rel=1e-5)
     assert metrics["token_count"] == 4
     if name != "cross_entropy":
         assert metrics["clip_fraction"] == clipped / 4
@@ -87,7 +105,8 @@ def test_gradients_do_not_depend_on_the_token_budget(tmp_path: Path, base_model:
     found = {}
     for budget in (1, 30, 10_000):
         trainer = new_trainer(tmp_path, base_model, rank=0, micro_batch_tokens=budget)
-        metrics = trainer.forward_backward(sampled_data(trainer.sampler()), Loss("ppo"))
+        with threads(1):
+            metrics = trainer.forward_backward(sampled_data(trainer.sampler()), Loss("ppo"))
         found[metrics["micro_batches"]] = gradients(trainer)
     assert list(found) == [3, 2, 1]
     whole = found.pop(1)
@@ -95,9 +114,35 @@ def test_gradients_do_not_depend_on_the_token_budget(tmp_path: Path, base_model:
         assert torch.allclose(parts, whole, atol=1e-5, rtol=0)
 
 
+def test_micro_batches_side_by_side_make_the_same_gradient_every_time(tmp_path: Path, base_model: str) -> None:
+    found = []
+    for count in (1, 3, 3):
+        trainer = new_trainer(tmp_path, base_model, rank=0)
+        data = sampled_data(trainer.sampler())
+        with threads(count):
+            metrics = trainer.forward_backward(data, Loss("ppo"))
+        assert metrics["micro_batches"] == count
+        found.append((gradients(trainer), metrics["loss_sum"], metrics["entropy"]))
+    (alone, *numbers), (beside, *others), again = found
+    assert torch.allclose(beside, alone, atol=1e-6, rtol=0)
+    assert others == pytest.approx(numbers, rel=1e-5)
+    assert torch.equal(again[0], beside)
+
+
+def test_bfloat16_rounds_the_gradient_and_leaves_weights_and_sampling_alone(tmp_path: Path, base_model: str) -> None:
+    exact, rounded = (new_trainer(tmp_path, base_model, rank=0, bfloat16=on) for on in (False, True))
+    data = sampled_data(exact.sampler())
+    assert all(map(np.array_equal, data_logprobs(data), data_logprobs(sampled_data(rounded.sampler()))))
+    for trainer in (exact, rounded):
+        trainer.forward_backward(data, Loss("ppo"))
+    difference = (gradients(exact) - gradients(rounded)).norm() / gradients(exact).norm()
+    assert 1e-4 < float(difference) < 0.05
+    assert {weight.dtype for weight in rounded.weights.values()} == {torch.float32}
+
+
 def test_gradients_equal_those_of_a_plain_padded_model(tmp_path: Path, base_model: str) -> None:
     trainer = new_trainer(tmp_path, base_model, rank=0)
-    data = sampled_data(trainer.sampler())
+    data = sampled_data(trainer.sampler(), (1.0, 1.0, 1.0))
     trainer.forward_backward(data, Loss("cross_entropy"))
     reference = AutoModelForCausalLM.from_pretrained(base_model, dtype=torch.float32)
     longest = max(len(datum.tokens_T) for datum in data)

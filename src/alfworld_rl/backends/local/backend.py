@@ -22,6 +22,7 @@ class LocalBackend:
     or a name of its own making that no other run has. It reads the checkpoints of every run under `runs_dir`.
 
     - micro_batch_tokens: how many tokens one forward and backward pass holds; peak memory grows with it.
+    - bfloat16: whether a training pass computes its matrix products in bfloat16.
     - device: a torch device name; None takes CUDA if there is one.
     - cache_bytes: bound on the keys and values that one sampler keeps; None takes a quarter of the memory.
     """
@@ -32,6 +33,7 @@ class LocalBackend:
         *,
         run_name: str | None = None,
         micro_batch_tokens: int = 8192,
+        bfloat16: bool = False,
         device: str | None = None,
         cache_bytes: int | None = None,
     ) -> None:
@@ -40,6 +42,7 @@ class LocalBackend:
         self.run_name = run_name or f"local-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
         self._store = CheckpointStore(runs_dir)
         self._micro_batch_tokens = micro_batch_tokens
+        self._bfloat16 = bfloat16
         self._cache_bytes = cache_bytes
         try:
             self._device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
@@ -124,5 +127,6 @@ class LocalBackend:
             store=self._store,
             run=self.run_name,
             micro_batch_tokens=self._micro_batch_tokens,
+            bfloat16=self._bfloat16,
             cache_bytes=self._cache_bytes,
         )

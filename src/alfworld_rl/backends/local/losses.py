@@ -22,7 +22,7 @@ def token_losses(loss: Loss, logprobs_K: Tensor, sampling_logprobs_K: Tensor, ad
     unclipped = torch.zeros_like(ratio_K, dtype=torch.bool)
     match loss.name:
         case "cross_entropy":
-            return TokenLosses(-logprobs_K, unclipped)
+            return TokenLosses(-advantages_K * logprobs_K, unclipped)
         case "importance_sampling":
             return TokenLosses(-ratio_K * advantages_K, unclipped)
         case "ppo":

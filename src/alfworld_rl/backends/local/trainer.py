@@ -1,7 +1,9 @@
 """Gradients and optimizer steps in this process."""
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +25,8 @@ class LocalTrainer:
     """Trains the weights of `model` that require a gradient (an adapter's, or all).
 
     Several `forward_backward` calls before one `optim_step` add up: the step sees the sum of the calls' gradients,
-    each call's being that of the mean over its own masked tokens.
+    each call's being that of the mean over its own masked tokens. With `bfloat16` the matrix products of a training
+    pass are rounded to that (torch.autocast); weights, optimizer and sampling stay as they are.
     """
 
     def __init__(
@@ -35,6 +38,7 @@ class LocalTrainer:
         store: CheckpointStore,
         run: str,
         micro_batch_tokens: int,
+        bfloat16: bool,
         cache_bytes: int | None,
     ) -> None:
         self._model = model
@@ -45,6 +49,8 @@ class LocalTrainer:
         self._run = run
         self._micro_batch_tokens = micro_batch_tokens
         self._cache_bytes = cache_bytes
+        self._bfloat16 = bfloat16
+        self._pools: dict[int, ThreadPoolExecutor] = {}
         self._weights: dict[str, torch.nn.Parameter] = {
             name: weight for name, weight in model.module.named_parameters() if weight.requires_grad
         }
@@ -63,6 +69,9 @@ class LocalTrainer:
     def forward_backward(self, data: Sequence[Datum], loss: Loss) -> Metrics:
         """Accumulate the gradient of `loss` over `data`, by micro-batches whose sum it exactly is.
 
+        On a CPU they are computed side by side, a thread each, which is faster than sharing out every small operation;
+        those in flight together hold no more tokens than one may.
+
         Besides the protocol's metrics: `entropy` of the model at the trained positions (nats), `micro_batches`,
         and `peak_memory_mb` of the call (of the device if there is one, else of the process).
         """
@@ -70,46 +79,73 @@ class LocalTrainer:
         trained = sum(int(datum.mask_T.sum()) for datum in data)
         if not trained:
             raise BackendError("forward_backward was given no token to train on; leave such batches out")
+        weight = trained if loss.name != "cross_entropy" else _weights(data)
         sums = torch.zeros(4, dtype=torch.float64)
-        batches = 0
         _reset_peak_memory(self._device)
-        for batch in _micro_batches(data, self._micro_batch_tokens):
-            batches += 1
-            mask_N = np.concatenate([datum.mask_T for datum in batch])
-            logits = self._model.forward(
-                [Span(datum.tokens_T.tolist()) for datum in batch],
-                np.flatnonzero(mask_N).tolist(),
-            )
-            log_softmax = torch.log_softmax(logits.float(), dim=-1)
-            targets_K = self._masked(batch, "targets_T", mask_N).long()
-            logprobs_K = log_softmax.gather(1, targets_K.unsqueeze(1)).squeeze(1)
-            sampling_logprobs_K = self._masked(batch, "logprobs_T", mask_N)
-            per_token = token_losses(loss, logprobs_K, sampling_logprobs_K, self._masked(batch, "advantages_T", mask_N))
-            torch.autograd.backward(per_token.losses_K.sum() / trained)
-            with torch.no_grad():
-                log_ratio_K = logprobs_K - sampling_logprobs_K
-                sums += torch.stack(
-                    [
-                        per_token.losses_K.double().sum(),
-                        per_token.clipped_K.double().sum(),
-                        # An unbiased, never negative estimate of KL(sampling || current): r - 1 - log r
-                        # (http://joschu.net/blog/kl-approx.html)
-                        (torch.expm1(log_ratio_K) - log_ratio_K).double().sum(),
-                        -(log_softmax.exp() * log_softmax).sum(-1).double().sum(),
-                    ]
-                ).cpu()
+        workers = self._workers(data)
+        batches = _micro_batches(data, workers, self._micro_batch_tokens)
+        one = partial(self._micro_batch, loss=loss, weight=weight)
+        for gradients, batch_sums in self._pool(workers).map(one, batches) if workers > 1 else map(one, batches):
+            sums += batch_sums
+            for parameter, gradient in zip(self._weights.values(), gradients, strict=True):
+                if gradient is not None:
+                    parameter.grad = gradient if parameter.grad is None else parameter.grad.add_(gradient)
         loss_sum, clipped, kl, entropy = sums.tolist()
         metrics = {
             "loss_sum": loss_sum,
-            "loss_mean": loss_sum / trained,
+            "loss_mean": loss_sum / weight,
             "token_count": float(trained),
             "entropy": entropy / trained,
-            "micro_batches": float(batches),
+            "micro_batches": float(len(batches)),
             "peak_memory_mb": _peak_memory_mb(self._device),
         }
         if loss.name != "cross_entropy":
             metrics |= {"clip_fraction": clipped / trained, "approx_kl": kl / trained}
         return metrics
+
+    def _micro_batch(
+        self, batch: Sequence[Datum], loss: Loss, weight: float
+    ) -> tuple[Sequence[torch.Tensor | None], torch.Tensor]:
+        """The gradients of the weights, and over the trained tokens the sums (4,) of loss, clipped, KL and entropy."""
+        mask_N = np.concatenate([datum.mask_T for datum in batch])
+        with torch.autocast(self._device.type, torch.bfloat16, enabled=self._bfloat16):
+            logits = self._model.forward(
+                [Span(datum.tokens_T.tolist()) for datum in batch],
+                np.flatnonzero(mask_N).tolist(),
+            )
+        log_softmax = torch.log_softmax(logits.float(), dim=-1)
+        targets_K = self._masked(batch, "targets_T", mask_N).long()
+        logprobs_K = log_softmax.gather(1, targets_K.unsqueeze(1)).squeeze(1)
+        sampling_logprobs_K = self._masked(batch, "logprobs_T", mask_N)
+        per_token = token_losses(loss, logprobs_K, sampling_logprobs_K, self._masked(batch, "advantages_T", mask_N))
+        total = per_token.losses_K.sum() / weight
+        gradients = torch.autograd.grad(total, list(self._weights.values()), allow_unused=True)
+        with torch.no_grad():
+            log_ratio_K = logprobs_K - sampling_logprobs_K
+            sums = torch.stack(
+                [
+                    per_token.losses_K.double().sum(),
+                    per_token.clipped_K.double().sum(),
+                    # An unbiased, never negative estimate of KL(sampling || current): r - 1 - log r
+                    # (http://joschu.net/blog/kl-approx.html)
+                    (torch.expm1(log_ratio_K) - log_ratio_K).double().sum(),
+                    -(log_softmax.exp() * log_softmax).sum(-1).double().sum(),
+                ]
+            )
+        return gradients, sums.cpu()
+
+    def _workers(self, data: Sequence[Datum]) -> int:
+        """How many micro-batches to compute at once, each of them with room for the longest sequence."""
+        if self._device.type != "cpu":
+            return 1
+        return max(1, min(torch.get_num_threads(), self._micro_batch_tokens // max(len(one.tokens_T) for one in data)))
+
+    def _pool(self, workers: int) -> ThreadPoolExecutor:
+        """Threads are kept, since the first pass of a new one is slow."""
+        if workers not in self._pools:
+            threads = torch.get_num_threads() // workers
+            self._pools[workers] = ThreadPoolExecutor(workers, "trainer", torch.set_num_threads, (threads,))
+        return self._pools[workers]
 
     def optim_step(self, adam: AdamParams) -> Metrics:
         """One AdamW step (decoupled weight decay, arXiv 1711.05101). Returns `grad_norm`, from before clipping."""
@@ -189,6 +225,13 @@ class LocalTrainer:
         return torch.from_numpy(values_N[mask_N]).to(self._device)
 
 
+def _weights(data: Sequence[Datum]) -> float:
+    total = sum(float(datum.advantages_T[datum.mask_T].sum()) for datum in data)
+    if total <= 0:
+        raise BackendError("cross_entropy takes advantages as weights of tokens; give at least one above 0")
+    return total
+
+
 def _without_tail(datum: Datum) -> Datum:
     """Nothing behind the last trained position can change the loss."""
     stop = int(np.flatnonzero(datum.mask_T)[-1]) + 1
@@ -201,19 +244,23 @@ def _without_tail(datum: Datum) -> Datum:
     )
 
 
-def _micro_batches(data: Sequence[Datum], budget: int) -> Iterator[list[Datum]]:
-    """First fit, longest first: rows of at most `budget` tokens; a sequence longer than that has a row to itself."""
-    rows: list[tuple[int, list[Datum]]] = []
+def _micro_batches(data: Sequence[Datum], workers: int, budget: int) -> list[list[Datum]]:
+    """Rows of at most `budget` / `workers` tokens, longest sequence first, each into the row with most room left.
+
+    A sequence longer than that has a row to itself.
+    """
+    rows: list[list[Datum]] = [[] for _ in range(workers)]
+    used = [0] * workers
     for datum in sorted(data, key=lambda datum: len(datum.tokens_T), reverse=True):
         length = len(datum.tokens_T)
-        for index, (used, row) in enumerate(rows):
-            if used + length <= budget:
-                row.append(datum)
-                rows[index] = (used + length, row)
-                break
-        else:
-            rows.append((length, [datum]))
-    yield from (row for _, row in rows)
+        index = min(range(len(rows)), key=used.__getitem__)
+        if used[index] and used[index] + length > budget // workers:
+            index = len(rows)
+            rows.append([])
+            used.append(0)
+        rows[index].append(datum)
+        used[index] += length
+    return [row for row in rows if row]
 
 
 def _reset_peak_memory(device: torch.device) -> None:
