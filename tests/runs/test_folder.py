@@ -21,7 +21,7 @@ def test_settings_and_record_come_back_as_they_were(tmp_path: Path) -> None:
         run_name="a", data_root=Path("/games"), learning_rate=3e-5, include_admissible_actions=False
     )
     folder = RunFolder.new(tmp_path, settings)
-    assert RunFolder.existing(tmp_path, "a").settings() == settings
+    assert RunFolder.existing(tmp_path, "a").settings(TrainSettings) == settings
     assert folder.record() is None
     saved = Saved(4, 32, "local://a/training_state/s", "local://a/sampler_weights/s", Usage(1, 2, 3, 4))
     for record in (Record(5, Usage(5, 6, 7, 8), "hash", saved, 2, True), Record(1, Usage(), "hash")):
@@ -93,7 +93,7 @@ def test_a_damaged_file_is_named(tmp_path: Path, file: str, text: str) -> None:
     (folder.path / file).write_text(text)
 
     def read() -> None:
-        folder.settings()
+        folder.settings(TrainSettings)
         folder.record()
         folder.go_back_to(0)
 

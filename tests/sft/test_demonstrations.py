@@ -96,6 +96,34 @@ def test_where_the_play_departs_the_wanted_token_is_asked_for_and_nothing_behind
     assert end == start + len(wrong)
 
 
+def test_a_play_is_left_out_from_where_it_has_been_refused_often_enough(tokenizer, train_games):
+    protocol = AgentProtocol(tokenizer, "full")
+    first = Demonstrator(train_games[0].task, World(train_games[0]).view).act()
+    messages = [
+        Completion(tuple(tokens), (0.0,) * len(tokens), "stop")
+        for tokens in map(protocol.call, ["fly", first, "fly", "fly", "fly", first])
+    ]
+    whole, cut = (
+        label(train_games[0], protocol, PlaySettings(), messages, patience=patience) for patience in (None, 3)
+    )
+    assert (len(whole.wanted), len(cut.wanted)) == (6, 5)
+    assert cut.wanted == whole.wanted[:5]
+
+
+def test_what_the_world_says_counts_with_its_own_weight_and_mistakes_never(tokenizer, train_games):
+    protocol = AgentProtocol(tokenizer, "full")
+    settings = PlaySettings(perturbation=0.5)
+    for number, game in enumerate(train_games[:4]):
+        made = demonstrate(game, protocol, settings, random.Random(number))
+        plain, watched = made.datum(), made.datum(observation_weight=0.25)
+        read_T = ~made.transcript.datum(0.0).mask_T
+        assert np.array_equal(watched.mask_T, plain.mask_T | read_T)
+        assert set(plain.advantages_T[plain.mask_T]) == {1.0}
+        assert set(watched.advantages_T[read_T]) == {0.25}
+        assert np.array_equal(watched.advantages_T[~read_T], plain.advantages_T[~read_T])
+        assert np.array_equal(watched.targets_T, plain.targets_T)
+
+
 def test_labels_lead_out_of_any_mess(tokenizer, train_games):
     """Half of the commands get in the way; following the labels from there on still wins."""
     protocol = AgentProtocol(tokenizer, "none")

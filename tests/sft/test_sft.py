@@ -10,7 +10,9 @@ from alfworld_rl.errors import AlfworldRLError, UsageError
 from alfworld_rl.games import discover
 from alfworld_rl.runs import sft as room
 from alfworld_rl.runs.folder import RunFolder
+from alfworld_rl.runs.settings import TrainSettings
 from alfworld_rl.runs.sft import SftSettings, held_out, scene_of, sft
+from alfworld_rl.runs.train import train
 
 # Times and memory differ from run to run, and nothing else may.
 NOT_LEARNED = ("time/", "train/peak_memory_mb")
@@ -125,6 +127,8 @@ def test_a_run_keeps_its_settings_and_ends_once(settings):
         sft(asked, given=frozenset(["resume", "learning_rate"]))
     with pytest.raises(UsageError, match="finished"):
         sft(SftSettings(resume=folder.name), given=frozenset(["resume"]))
+    with pytest.raises(UsageError, match=f"made by sft; go on with it by `alfworld-rl sft --resume {folder.name}`"):
+        train(TrainSettings(backend="local", resume=folder.name), given=frozenset(["resume"]))
 
 
 def test_settings_that_contradict_each_other_are_told_together():

@@ -13,6 +13,7 @@ everything it names is on the disk, so an update either happened or did not.
 import contextlib
 import errno
 import json
+import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -23,7 +24,7 @@ from typing import Any
 from alfworld_rl.backends.protocol import Usage
 from alfworld_rl.errors import AlfworldRLError, UsageError
 from alfworld_rl.runs.files import append_line, held, whole_lines, write_whole
-from alfworld_rl.runs.settings import TrainSettings, as_json, from_json, writable
+from alfworld_rl.runs.settings import RunSettings, as_json, from_json, writable
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ class RunFolder:
         return self.path.name
 
     @classmethod
-    def new(cls, runs: Path, settings: TrainSettings) -> "RunFolder":
+    def new(cls, runs: Path, settings: RunSettings) -> "RunFolder":
         """A folder of its own for a new run: NAME, or NAME-2, NAME-3, ... where that is taken."""
         if problem := writable(runs):
             raise UsageError(problem)
@@ -75,7 +76,8 @@ class RunFolder:
             new.chmod(0o755)
         except OSError as error:
             raise UsageError(f"no folder can be made in {runs} ({error.strerror or error})") from error
-        write_whole(new / "settings.json", json.dumps(as_json(settings), indent=2) + "\n")
+        content = {"command": settings.command, **as_json(settings)}
+        write_whole(new / "settings.json", json.dumps(content, indent=2) + "\n")
         number = 1
         while True:
             path = runs / (settings.run_name if number == 1 else f"{settings.run_name}-{number}")
@@ -102,11 +104,29 @@ class RunFolder:
         with held(self.path / ".lock", f"run {self.name}"):
             yield
 
-    def settings(self) -> TrainSettings:
-        """What the run was started with. Raises AlfworldRLError where its file is damaged."""
-        path = self.path / "settings.json"
+    @contextlib.contextmanager
+    def removed_if_unused(self) -> Iterator[None]:
+        """Where the backend refuses a new run, leave no folder behind that looks like one."""
         try:
-            return from_json(TrainSettings, _read_object(path))
+            yield
+        except BaseException:
+            if self.record() is None and not self.metrics_file.exists():
+                shutil.rmtree(self.path, ignore_errors=True)
+            raise
+
+    def settings[S: RunSettings](self, kind: type[S]) -> S:
+        """What the run was started with.
+
+        Raises AlfworldRLError where its file is damaged, UsageError where another command made the run.
+        """
+        path = self.path / "settings.json"
+        values = _read_object(path)
+        if (command := values.get("command", kind.command)) != kind.command:
+            raise UsageError(
+                f"run {self.name} was made by {command}; go on with it by `alfworld-rl {command} --resume {self.name}`"
+            )
+        try:
+            return from_json(kind, values)
         except UsageError as error:
             raise AlfworldRLError(f"{path} is damaged ({error})") from None
 

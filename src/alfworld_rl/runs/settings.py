@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from alfworld_rl.errors import UsageError
 from alfworld_rl.runs.flags import flag, option, read_flags
@@ -85,6 +85,41 @@ class ModelSettings(BackendSettings):
     """Training on this computer."""
 
     micro_batch_tokens: int = flag(8192, "local backend: tokens that go through the model at once", low=1)
+    bfloat16: bool = flag(
+        False, "local backend: train with bfloat16 matrix products, faster where the processor has them"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSettings(CommandSettings, ModelSettings):
+    """A run: a folder of checkpoints that can be gone on with."""
+
+    lora_rank: int = flag(32, "rank of the LoRA adapters; 0 trains all weights (local backend)", low=0)
+    beta1: float = flag(0.9, "Adam's first decay", low=0, high=0.999999)
+    weight_decay: float = flag(0.0, "decoupled weight decay", low=0)
+    grad_clip_norm: float = flag(1.0, "bound on the norm of the gradient; 0: none", low=0)
+    run_name: str = flag("alfworld-agent-rl", "name of the run folder under 08-alfworld/runs", check=run_name_problem)
+    init_from: str | None = flag(None, "start from the weights of this checkpoint URI", metavar="URI", check=_not_empty)
+    resume: str | None = flag(
+        None, "go on with this run (a name under 08-alfworld/runs)", metavar="RUN", check=run_name_problem
+    )
+    swanlab_project: str = flag("alfworld-agent-rl", "SwanLab project", check=_not_empty)
+    swanlab_mode: SwanLabMode = flag("online", "where SwanLab keeps the metrics")
+
+    #: The command that makes such a run.
+    command: ClassVar[str]
+    #: What may change when a run goes on, since it does not change what is learned.
+    changeable_on_resume: ClassVar[frozenset[str]] = frozenset(
+        {"resume", "save_every", "data_root", "micro_batch_tokens", "swanlab_project", "swanlab_mode", "debug"}
+    )
+
+    def run_conflicts(self) -> list[str]:
+        problems = []
+        if self.lora_rank == 0 and self.backend != "local":
+            problems.append("--lora-rank 0 (all weights) needs --backend local")
+        if self.init_from is not None and self.resume is not None:
+            problems.append("--init-from starts a new run and --resume goes on with an old one; give one of them")
+        return problems
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,7 +183,7 @@ class EpisodeSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainSettings(CommandSettings, EpisodeSettings, ModelSettings):
+class TrainSettings(EpisodeSettings, RunSettings):
     """Reinforcement learning. The defaults are those of the document's formal run."""
 
     train_split: Literal["train", "valid_seen", "valid_unseen"] = flag("train", "split whose games are trained on")
@@ -156,13 +191,9 @@ class TrainSettings(CommandSettings, EpisodeSettings, ModelSettings):
     max_steps: int = flag(80, "updates", low=1)
     games_per_batch: int = flag(8, "games of one update", low=1)
     group_size: int = flag(8, "trajectories of one game, all from its initial state", low=2)
-    lora_rank: int = flag(32, "rank of the LoRA adapters; 0 trains all weights (local backend)", low=0)
     learning_rate: float = flag(1e-6, "learning rate", above=0)
     warmup_steps: int = flag(0, "updates over which the learning rate rises to its full value", low=0)
-    beta1: float = flag(0.9, "Adam's first decay", low=0, high=0.999999)
     beta2: float = flag(0.95, "Adam's second decay", low=0, high=0.999999)
-    weight_decay: float = flag(0.0, "decoupled weight decay", low=0)
-    grad_clip_norm: float = flag(1.0, "bound on the norm of the gradient; 0: none", low=0)
     loss: Literal["ppo", "importance_sampling", "cispo"] = flag("ppo", "policy loss")
     ppo_clip_low: float = flag(0.8, "lower bound of the probability ratio", low=0, high=1)
     ppo_clip_high: float = flag(1.2, "upper bound of the probability ratio", low=1)
@@ -175,16 +206,17 @@ class TrainSettings(CommandSettings, EpisodeSettings, ModelSettings):
     )
     save_every: int = flag(20, "save state and sampler weights every N updates; 0: only at the end", low=0)
     seed: int = flag(42, "seed of the order of games, of sampling and of new weights", low=0, high=2**31 - 1)
-    run_name: str = flag("alfworld-agent-rl", "name of the run folder under 08-alfworld/runs", check=run_name_problem)
-    init_from: str | None = flag(None, "start from the weights of this checkpoint URI", metavar="URI", check=_not_empty)
-    resume: str | None = flag(
-        None, "go on with this run (a name under 08-alfworld/runs)", metavar="RUN", check=run_name_problem
-    )
     prices: Path | None = flag(None, "price file (default: the estimate shipped with the package)")
     max_cost: float | None = flag(None, "end the run, everything saved, before it costs more than this", above=0)
     dry_run: bool = flag(False, "print what the run would use and cost, and stop")
-    swanlab_project: str = flag("alfworld-agent-rl", "SwanLab project", check=_not_empty)
-    swanlab_mode: SwanLabMode = flag("online", "where SwanLab keeps the metrics")
+
+    command: ClassVar[str] = "train"
+    changeable_on_resume: ClassVar[frozenset[str]] = RunSettings.changeable_on_resume | {
+        "max_steps",
+        "prices",
+        "max_cost",
+        "dry_run",
+    }
 
     @property
     def learning(self) -> "LearningSettings":
@@ -209,13 +241,9 @@ class TrainSettings(CommandSettings, EpisodeSettings, ModelSettings):
         )
 
     def conflicts(self) -> list[str]:
-        problems = self.episode_conflicts()
+        problems = self.episode_conflicts() + self.run_conflicts()
         if self.temperature == 0:
             problems.append("--temperature must be above 0 for training: without chance a group has nothing to compare")
-        if self.lora_rank == 0 and self.backend != "local":
-            problems.append("--lora-rank 0 (all weights) needs --backend local")
-        if self.init_from is not None and self.resume is not None:
-            problems.append("--init-from starts a new run and --resume goes on with an old one; give one of them")
         return problems
 
 
@@ -337,28 +365,20 @@ def from_json[S](settings: type[S], values: Mapping[str, Any]) -> S:
     return read_flags(settings, given)
 
 
-#: What may change when a run goes on: how long it lasts and what is printed or paid, never what is learned.
-CHANGEABLE_ON_RESUME = frozenset(
-    {
-        *("resume", "max_steps", "save_every", "data_root", "micro_batch_tokens", "prices", "max_cost", "dry_run"),
-        *("swanlab_project", "swanlab_mode", "debug"),
-    }
-)
-
-
-def resumed(saved: TrainSettings, asked: TrainSettings, given: Iterable[str]) -> TrainSettings:
+def resumed[S: RunSettings](saved: S, asked: S, given: Iterable[str]) -> S:
     """The settings of a run that goes on: as saved, with the changeable flags that were given now.
 
     Raises UsageError naming every given flag that would make it a different run.
     """
     given = set(given)
-    fixed = [name for name in sorted(given - CHANGEABLE_ON_RESUME) if getattr(saved, name) != getattr(asked, name)]
+    changeable = saved.changeable_on_resume
+    fixed = [name for name in sorted(given - changeable) if getattr(saved, name) != getattr(asked, name)]
     if fixed:
         raise UsageError(
             f"run {asked.resume} cannot go on with other settings: "
             + "; ".join(f"{option(name)} was {getattr(saved, name)}, not {getattr(asked, name)}" for name in fixed)
         )
-    return replace(saved, **{name: getattr(asked, name) for name in given & CHANGEABLE_ON_RESUME})
+    return replace(saved, **{name: getattr(asked, name) for name in given & changeable})
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

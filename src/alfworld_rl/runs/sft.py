@@ -1,17 +1,20 @@
 """`sft`: a warm start from demonstrations, one update after the other, each repeatable."""
 
+# ruff: noqa: RUF009  (flag() is dataclasses.field() with checks)
+
 import argparse
 import asyncio
 import functools
 import hashlib
-import json
 import random
 import shutil
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, ClassVar, Literal
 
 from alfworld_rl.agent.protocol import AgentProtocol
 from alfworld_rl.backends import open_backend
@@ -34,20 +37,19 @@ from alfworld_rl.runs.folder import Record, RunFolder, Saved
 from alfworld_rl.runs.games import games_hash
 from alfworld_rl.runs.interrupt import StopRequest, stop_on_interrupt
 from alfworld_rl.runs.output import Progress
-from alfworld_rl.runs.settings import (
-    CommandSettings,
-    ModelSettings,
-    as_json,
-    from_json,
-    home,
-    run_name_problem,
-)
+from alfworld_rl.runs.settings import RunSettings, SwanLabMode, as_json, home, resumed, run_name_problem
 from alfworld_rl.runs.tracking import Tracker, check_swanlab, tracking
 from alfworld_rl.runs.trainers import open_trainer
 from alfworld_rl.world import Game
 
 Shown = Literal["full", "changes", "none"]
 
+_Played = tuple[str, Shown, list[Completion]]
+
+RECENT_ROUNDS = 5
+"""Rounds of the learner's plays that it learns from; older ones show mistakes that it no longer makes."""
+PATIENCE = 4
+"""Refused messages in a row after which the learner's play has nothing more to teach."""
 HELD_OUT_ONE_IN = 12
 """One scene in twelve is held out for development: whole scenes, since other games of a scene give it away."""
 SECONDS_BETWEEN_SAVES = 300.0
@@ -55,7 +57,7 @@ SECONDS_BETWEEN_SAVES = 300.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class SftSettings(CommandSettings, ModelSettings):
+class SftSettings(RunSettings):
     """`sft`: imitate the demonstrator. The defaults suit a large model with an adapter."""
 
     data_root: tuple[Path, ...] = flag(
@@ -75,36 +77,28 @@ class SftSettings(CommandSettings, ModelSettings):
     dagger_rounds: int = flag(0, "times that the model plays and the demonstrator labels what it did", low=0)
     dagger_games: int = flag(200, "games of one such round", low=1)
     dagger_temperature: float = flag(0.5, "sampling temperature in those games", low=0)
+    observation_weight: float = flag(
+        0.0, "weight of the tokens that the model only reads, beside 1 for those it should write", low=0
+    )
     max_steps: int = flag(500, "updates", low=1)
     batch_tokens: int = flag(16384, "tokens of the demonstrations of one update", low=256)
-    lora_rank: int = flag(32, "rank of the LoRA adapters; 0 trains all weights (local backend)", low=0)
     learning_rate: float = flag(1e-4, "highest learning rate", above=0)
     warmup_steps: int = flag(20, "updates over which the learning rate rises; then it falls to zero", low=0)
-    beta1: float = flag(0.9, "Adam's first decay", low=0, high=0.999999)
     beta2: float = flag(0.98, "Adam's second decay", low=0, high=0.999999)
-    weight_decay: float = flag(0.0, "decoupled weight decay", low=0)
-    grad_clip_norm: float = flag(1.0, "bound on the norm of the gradient; 0: none", low=0)
     dev_games: int = flag(
         0, "games of held-out train scenes to play after every save; 0: hold nothing out, train on all", low=0
     )
     save_every: int = flag(100, "save, and play the held-out games, every N updates; 0: only at the end", low=0)
     seed: int = flag(42, "seed of demonstrations, of sampling and of new weights", low=0, high=2**31 - 1)
     run_name: str = flag("alfworld-sft", "name of the run folder under 08-alfworld/runs", check=run_name_problem)
-    init_from: str | None = flag(None, "start from the weights of this checkpoint URI", metavar="URI")
-    resume: str | None = flag(None, "go on with this run (a name under 08-alfworld/runs)", metavar="RUN")
-    swanlab_project: str = flag("alfworld-agent-rl", "SwanLab project")
-    swanlab_mode: Literal["online", "local", "offline", "disabled"] = flag(
-        "disabled", "where SwanLab keeps the metrics"
-    )
+    swanlab_mode: SwanLabMode = flag("disabled", "where SwanLab keeps the metrics")
+
+    command: ClassVar[str] = "sft"
 
     def conflicts(self) -> list[str]:
-        problems = []
-        if self.lora_rank == 0 and self.backend != "local":
-            problems.append("--lora-rank 0 (all weights) needs --backend local")
+        problems = self.run_conflicts()
         if self.max_assistant_tokens >= self.max_trajectory_tokens:
             problems.append("--max-assistant-tokens must be below --max-trajectory-tokens, or no prompt fits")
-        if self.init_from is not None and self.resume is not None:
-            problems.append("--init-from starts a new run and --resume goes on with an old one; give one of them")
         if self.dagger_rounds and self.from_results:
             problems.append("--dagger-rounds needs the demonstrator, who is not asked where --from-results is given")
         return problems
@@ -126,12 +120,6 @@ class SftSettings(CommandSettings, ModelSettings):
             weight_decay=self.weight_decay,
             grad_clip_norm=self.grad_clip_norm,
         )
-
-
-#: What may change when a run goes on, since it does not change what is learned.
-CHANGEABLE_ON_RESUME = frozenset(
-    {"resume", "save_every", "micro_batch_tokens", "swanlab_mode", "swanlab_project", "debug"}
-)
 
 
 def add_parser(commands: Any) -> None:
@@ -156,11 +144,11 @@ def sft(settings: SftSettings, *, given: frozenset[str] = frozenset()) -> RunFol
     runs = home() / "runs"
     if settings.resume is not None:
         folder = RunFolder.existing(runs, settings.resume)
-        settings = _resumed(folder, settings, given)
+        settings = resumed(folder.settings(SftSettings), settings, given)
     check_swanlab(settings.swanlab_mode)
     source = _Source(settings)
     if settings.resume is None:
-        folder = RunFolder.new(runs, cast(Any, settings))
+        folder = RunFolder.new(runs, settings)
     with folder.in_use():
         record = folder.record() or Record(update=0, usage=Usage(), games=source.hash)
         if record.games != source.hash:
@@ -169,29 +157,26 @@ def sft(settings: SftSettings, *, given: frozenset[str] = frozenset()) -> RunFol
             )
         if record.finished:
             raise UsageError(f"run {folder.name} is finished; start a new one with --init-from to train it further")
-        try:
+        with folder.removed_if_unused():
             backend = open_backend(
                 settings.backend,
                 runs_dir=runs,
                 run_name=folder.name,
                 max_in_flight=64,
                 micro_batch_tokens=settings.micro_batch_tokens,
+                bfloat16=settings.bfloat16,
             )
-            trainer = open_trainer(
-                backend,
-                record,
-                base_model=settings.model,
-                init_from=settings.init_from,
-                lora_rank=settings.lora_rank,
-                seed=settings.seed,
-            )
-        except BaseException:
-            if folder.record() is None:  # the backend refused: leave nothing that looks like a run
-                shutil.rmtree(folder.path, ignore_errors=True)
-            raise
         try:
+            with folder.removed_if_unused():
+                trainer = open_trainer(
+                    backend,
+                    record,
+                    base_model=settings.model,
+                    init_from=settings.init_from,
+                    lora_rank=settings.lora_rank,
+                    seed=settings.seed,
+                )
             print(f"Run folder: {folder.path}", flush=True)
-            run = _Run(settings, folder, trainer, source, record)
             with (
                 tracking(
                     settings.swanlab_mode,
@@ -203,22 +188,10 @@ def sft(settings: SftSettings, *, given: frozenset[str] = frozenset()) -> RunFol
                 stop_on_interrupt("the update") as stop,
                 Progress() as progress,
             ):
-                run.run(tracker, stop, progress)
+                _Run(settings, folder, trainer, source, record, progress).run(tracker, stop)
         finally:
             backend.close()
     return folder
-
-
-def _resumed(folder: RunFolder, asked: SftSettings, given: frozenset[str]) -> SftSettings:
-    values = json.loads((folder.path / "settings.json").read_text(encoding="utf-8"))
-    if "dagger_rounds" not in values:
-        raise UsageError(f"run {folder.name} is no warm start; go on with it by `train --resume {folder.name}`")
-    saved = from_json(SftSettings, values)
-    wrong = [name for name in sorted(given - CHANGEABLE_ON_RESUME) if getattr(saved, name) != getattr(asked, name)]
-    if wrong:
-        flags = ", ".join(f"--{name.replace('_', '-')}" for name in wrong)
-        raise UsageError(f"run {folder.name} cannot go on with another {flags}; leave that out or start a new run")
-    return replace(saved, **{name: getattr(asked, name) for name in given & CHANGEABLE_ON_RESUME})
 
 
 def scene_of(game_id: str) -> str:
@@ -278,7 +251,8 @@ class _Source:
     def labelled(
         self, game_id: str, shown: Shown, completions: Sequence[Completion], protocols: Mapping[Shown, AgentProtocol]
     ) -> Demonstration:
-        return label(self._load(self._by_id[game_id].path), protocols[shown], self.play_settings(shown), completions)
+        game, play = self._load(self._by_id[game_id].path), self.play_settings(shown)
+        return label(game, protocols[shown], play, completions, patience=PATIENCE)
 
     def play_settings(self, shown: Shown) -> PlaySettings:
         return PlaySettings(
@@ -303,16 +277,17 @@ class _Pool:
         self._folder = folder
         self._source = source
         self._protocols = protocols
-        self._plays: list[tuple[str, Shown, list[Completion]]] = []
+        self._rounds: deque[list[_Played]] = deque(maxlen=RECENT_ROUNDS)
 
     def __len__(self) -> int:
-        return len(self._plays)
+        return sum(map(len, self._rounds))
 
     def load(self, rounds: int) -> None:
-        for number in range(1, rounds + 1):
+        for number in range(max(1, rounds - RECENT_ROUNDS + 1), rounds + 1):
+            self._rounds.append([])
             for line in whole_lines(self._file(number)):
                 completions = [Completion(tuple(tokens), (0.0,) * len(tokens), "stop") for tokens in line["messages"]]
-                self._plays.append((line["game_id"], line["shown"], completions))
+                self._rounds[-1].append((line["game_id"], line["shown"], completions))
 
     def collect(self, number: int, trainer: Trainer, settings: SftSettings) -> dict[str, float]:
         """Play round `number` with the weights as they are now; returns its metrics."""
@@ -322,22 +297,23 @@ class _Pool:
         games = rng.sample(self._source.games, min(settings.dagger_games, len(self._source.games)))
         trajectories = _play(trainer, games, settings, shown, settings.dagger_temperature, f"dagger/{number}")
         self._file(number).unlink(missing_ok=True)  # a round that a crash cut short
+        self._rounds.append([])
         for trajectory in trajectories:
             if trajectory.transcript.turns:
                 game_id, completions = trajectory.game.game_id, completions_of(trajectory.transcript)
-                self._plays.append((game_id, shown, completions))
+                self._rounds[-1].append((game_id, shown, completions))
                 messages = [completion.tokens for completion in completions]
                 append_line(self._file(number), {"game_id": game_id, "shown": shown, "messages": messages})
         won = sum(trajectory.won for trajectory in trajectories)
         return {
             "dagger/round": number,
             "dagger/success_rate": won / len(trajectories),
-            "dagger/trajectories": len(self._plays),
+            "dagger/trajectories": len(self),
             "time/dagger": time.monotonic() - started,
         }
 
     def demonstration(self, number: int, seed: int) -> Demonstration:
-        game_id, shown, completions = random.Random(f"{seed}/pool/{number}").choice(self._plays)
+        game_id, shown, completions = random.Random(f"{seed}/pool/{number}").choice(list(chain(*self._rounds)))
         return self._source.labelled(game_id, shown, completions, self._protocols)
 
     def _file(self, number: int) -> Path:
@@ -348,8 +324,15 @@ class _Run:
     """The updates of one run, from the last saved one on."""
 
     def __init__(
-        self, settings: SftSettings, folder: RunFolder, trainer: Trainer, source: _Source, record: Record
+        self,
+        settings: SftSettings,
+        folder: RunFolder,
+        trainer: Trainer,
+        source: _Source,
+        record: Record,
+        progress: Progress,
     ) -> None:
+        self.progress = progress
         self.settings = settings
         self.folder = folder
         self.trainer = trainer
@@ -366,8 +349,8 @@ class _Run:
         self.best = _best_so_far(folder)
         self._saved_at = time.monotonic()
 
-    def run(self, tracker: Tracker, stop: StopRequest, progress: Progress) -> None:
-        settings = self.settings
+    def run(self, tracker: Tracker, stop: StopRequest) -> None:
+        settings, progress = self.settings, self.progress
         progress.start("update", settings.max_steps)
         while self.update < settings.max_steps and not stop.asked:
             metrics = self._one_update()
@@ -410,8 +393,8 @@ class _Run:
             else:
                 demonstration = self.source.demonstration(self.position, self.protocols)
             self.position += 1
-            datum = demonstration.datum()
-            if datum.mask_T.any():
+            datum = demonstration.datum(self.settings.observation_weight)
+            if datum.advantages_T.any():
                 data.append(datum)
                 demonstrations += 1
                 tokens += len(datum.tokens_T)
@@ -452,10 +435,10 @@ class _Run:
         name = self._name("step")
         state = self.trainer.save_state(name)
         self.folder.add_checkpoint(self.update, "training_state", state)
-        print(f"Saved state: {state}", flush=True)
+        self.progress.say(f"Saved state: {state}")
         weights = self.trainer.save_sampler_weights(name)
         self.folder.add_checkpoint(self.update, "sampler_weights", weights)
-        print(f"Saved sampler weights: {weights}", flush=True)
+        self.progress.say(f"Saved sampler weights: {weights}")
         self._saved(state, weights)
         return weights
 

@@ -5,7 +5,7 @@ import contextlib
 import random
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -43,7 +43,7 @@ def train(
     runs = home() / "runs"
     if settings.resume is not None:
         folder = RunFolder.existing(runs, settings.resume)
-        settings = resumed(folder.settings(), settings, given)
+        settings = resumed(folder.settings(TrainSettings), settings, given)
     prices = Prices.load(settings.prices)
     check_swanlab(settings.swanlab_mode)
     games = _training_games(settings)
@@ -54,16 +54,17 @@ def train(
         folder = RunFolder.new(runs, settings)
     with folder.in_use():
         record = _record_to_go_on_from(folder, games, settings)
-        with _removed_if_unused(folder):
+        with folder.removed_if_unused():
             backend = open_backend(
                 settings.backend,
                 runs_dir=runs,
                 run_name=folder.name,
                 max_in_flight=settings.games_per_batch * settings.group_size,
                 micro_batch_tokens=settings.micro_batch_tokens,
+                bfloat16=settings.bfloat16,
             )
         try:
-            with _removed_if_unused(folder):
+            with folder.removed_if_unused():
                 check_length(backend, settings.model, settings.max_trajectory_tokens)
                 trainer = open_trainer(
                     backend,
@@ -413,14 +414,3 @@ def _record_to_go_on_from(folder: RunFolder, games: Sequence[GameRef], settings:
     if before.update > record.update:
         print(f"Update {before.update} was finished, but {record.update} is the last saved: going on from there")
     return record
-
-
-@contextlib.contextmanager
-def _removed_if_unused(folder: RunFolder) -> Iterator[None]:
-    """Where the backend refuses a new run, leave no folder behind that looks like one."""
-    try:
-        yield
-    except BaseException:
-        if folder.record() is None and not folder.metrics_file.exists():
-            shutil.rmtree(folder.path, ignore_errors=True)
-        raise
