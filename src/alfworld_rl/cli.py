@@ -48,6 +48,7 @@ COMMANDS: dict[str, Command | Delegated] = {
     "train": Command("train an agent by reinforcement learning", options.TrainSettings, "alfworld_rl.runs.train:train"),
     "eval": Command("measure how often a model wins", options.EvalSettings, "alfworld_rl.evaluation.command:evaluate"),
     "analysis": Command("draw and compare results", options.AnalysisSettings, "alfworld_rl.analysis.command:analyse"),
+    "curves": Command("draw how runs learned", options.CurvesSettings, "alfworld_rl.analysis.curves:curves"),
     "sft": Delegated("warm start from demonstrations", "alfworld_rl.runs.sft"),
     "games": Delegated("list games or make new ones", "alfworld_rl.games.commands"),
     "play": Delegated("play a game in the terminal", "alfworld_rl.play"),

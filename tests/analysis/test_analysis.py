@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from alfworld_rl.cli import main
+from alfworld_rl.runs.folder import RunFolder
+from alfworld_rl.runs.settings import TrainSettings
 
 Write = Callable[..., Path]
 
@@ -187,3 +189,30 @@ def test_a_figure_that_cannot_be_written_is_refused_first(
     for place in (tmp_path / "folder.png", path / "figure.png"):
         assert main(["analysis", "--results", f"a={path}", "--output", str(place)]) == 2
         assert capsys.readouterr().err.startswith("error: nothing was drawn: ")
+
+
+def test_learning_curves_are_drawn_over_the_seeds_of_a_setting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "08-alfworld").mkdir()
+    monkeypatch.chdir(tmp_path)
+    for seed, updates in ((1, 7), (2, 5)):
+        folder = RunFolder.new(tmp_path / "08-alfworld" / "runs", TrainSettings(run_name=f"rl-{seed}"))
+        for update in range(updates):
+            values = {"reward/success_rate": update / 8, "rollout/steps_mean": 20, "rollout/invalid_actions_mean": 3}
+            folder.add_metrics({"update": update + 1, **values})
+    RunFolder.new(tmp_path / "08-alfworld" / "runs", TrainSettings(run_name="empty"))
+    assert main(["curves", "--runs", "$mean$=rl-1,rl-2", "one=rl-1"]) == 0
+    figure = tmp_path / "08-alfworld" / "images" / "learning_curves.png"
+    assert figure.read_bytes().startswith(b"\x89PNG")
+    for wrong, said in (
+        (["a=rl-1,nothing"], "there is no run nothing"),
+        (["a=empty"], "no finished update"),
+        (["a=rl-1", "a=rl-2"], "the label a is given twice"),
+        (["rl-1"], "must be LABEL="),
+    ):
+        assert main(["curves", "--output", str(tmp_path / "x.png"), "--runs", *wrong]) == 2
+        assert said in capsys.readouterr().err
+    assert main(["curves", "--output", "x.txt"]) == 2
+    assert "LABEL=RUN" in capsys.readouterr().err
+    assert not (tmp_path / "x.png").exists()

@@ -1,8 +1,9 @@
 """The figure: success by split with Wilson 95% intervals, and success and invalid actions over checkpoints."""
 
+import contextlib
 import io
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 INK, MUTED, GRID = "#22303c", "#6b7885", "#e3e7eb"
 #: Told apart by everyone, colour-blind or not, and in print (Okabe and Ito's palette).
-SPLIT_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7")
+LINE_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7")
 SUCCESS, INVALID = "#0072b2", "#d55e00"
 CHINESE_FONTS = (
     "Noto Sans CJK SC",
@@ -29,6 +30,30 @@ NAMES = {"valid_seen": "valid seen", "valid_unseen": "valid unseen"}
 
 def draw(results: Mapping[str, Results], path: Path) -> None:
     """Write the figure of comparable results, in the order given, to `path`; whole or not at all."""
+    with styled() as plt:
+        width = max(10.5, 1.5 * len(results) + 6)
+        figure = plt.figure(figsize=(width, 5.2), layout="constrained")
+        grid = figure.add_gridspec(2, 2, width_ratios=(1.25, 1), height_ratios=(1.45, 1))
+        by_split, overall = figure.add_subplot(grid[:, 0]), figure.add_subplot(grid[0, 1])
+        invalid = figure.add_subplot(grid[1, 1], sharex=overall)
+        labels = list(results)
+        _bars(by_split, labels, list(results.values()))
+        _line(overall, labels, [item.overall for item in results.values()])
+        _invalid(invalid, labels, [item.overall.invalid_actions_mean for item in results.values()])
+        overall.tick_params(labelbottom=False)
+        first = next(iter(results.values()))
+        games = " + ".join(f"{score.games} {NAMES.get(split, split)}" for split, score in first.scores.items())
+        figure.suptitle(f"ALFWorld: {first.base_model.rsplit('/')[-1]} on {games} games", fontsize=13, weight="bold")
+        figure.supxlabel("Bars and bands: Wilson 95% intervals", fontsize=8, color=MUTED, x=0.99, ha="right")
+        image = io.BytesIO()
+        figure.savefig(image, format=path.suffix.lower().lstrip("."))
+        plt.close(figure)
+    write_figure(path, image.getvalue())
+
+
+@contextlib.contextmanager
+def styled() -> Iterator[Any]:
+    """matplotlib's pyplot, drawing in memory and in the look of all figures here."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -49,24 +74,7 @@ def draw(results: Mapping[str, Results], path: Path) -> None:
         "savefig.dpi": 200,
     }
     with plt.rc_context(style):
-        width = max(10.5, 1.5 * len(results) + 6)
-        figure = plt.figure(figsize=(width, 5.2), layout="constrained")
-        grid = figure.add_gridspec(2, 2, width_ratios=(1.25, 1), height_ratios=(1.45, 1))
-        by_split, overall = figure.add_subplot(grid[:, 0]), figure.add_subplot(grid[0, 1])
-        invalid = figure.add_subplot(grid[1, 1], sharex=overall)
-        labels = list(results)
-        _bars(by_split, labels, list(results.values()))
-        _line(overall, labels, [item.overall for item in results.values()])
-        _invalid(invalid, labels, [item.overall.invalid_actions_mean for item in results.values()])
-        overall.tick_params(labelbottom=False)
-        first = next(iter(results.values()))
-        games = " + ".join(f"{score.games} {NAMES.get(split, split)}" for split, score in first.scores.items())
-        figure.suptitle(f"ALFWorld: {first.base_model.rsplit('/')[-1]} on {games} games", fontsize=13, weight="bold")
-        figure.supxlabel("Bars and bands: Wilson 95% intervals", fontsize=8, color=MUTED, x=0.99, ha="right")
-        image = io.BytesIO()
-        figure.savefig(image, format=path.suffix.lower().lstrip("."))
-        plt.close(figure)
-    _write(path, image.getvalue())
+        yield plt
 
 
 def _fallback_fonts() -> list[str]:
@@ -84,7 +92,7 @@ def _bars(axes: "Axes", labels: Sequence[str], results: Sequence[Results]) -> No
         scores = [item.scores[split] for item in results]
         places = [index - 0.4 + width * (number + 0.5) for index in range(len(labels))]
         heights = [score.success_rate for score in scores]
-        colour = SPLIT_COLOURS[number % len(SPLIT_COLOURS)]
+        colour = LINE_COLOURS[number % len(LINE_COLOURS)]
         axes.bar(places, heights, width * 0.9, color=colour, alpha=0.9, label=NAMES.get(split, split))
         axes.errorbar(places, heights, yerr=_errors(scores), fmt="none", ecolor=INK, elinewidth=1.2, capsize=3)
         for place, score in zip(places, scores, strict=True):
@@ -129,13 +137,18 @@ def _value_labels(axes: "Axes", values: Sequence[float], texts: Sequence[str], c
 
 
 def _percent_axis(axes: "Axes", tops: Sequence[float]) -> None:
-    from matplotlib.ticker import PercentFormatter
-
     # From zero, so that lengths compare; room above for the labels and the legend.
     limit = min(max(max(tops) * 1.2, 0.1), 1.15)
     axes.set_ylim(0, limit)
     axes.set_yticks([tick for tick in axes.get_yticks() if 0 <= tick <= min(limit, 1)])
     axes.set_ylim(0, limit)
+    share_axis(axes)
+
+
+def share_axis(axes: "Axes") -> None:
+    """Shares, written as percentages."""
+    from matplotlib.ticker import PercentFormatter
+
     axes.yaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=0))
     axes.grid(axis="y", color=GRID)
     axes.tick_params(axis="y", length=0)
@@ -153,7 +166,8 @@ def _percent(rate: float) -> str:
     return f"{rate:.1%}"
 
 
-def _write(path: Path, image: bytes) -> None:
+def write_figure(path: Path, image: bytes) -> None:
+    """Put the image in its place, whole or not at all."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -5,7 +5,7 @@
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -315,13 +315,45 @@ class AnalysisSettings(CommandSettings):
         return self.output or home() / "images" / "alfworld_checkpoint_evaluation.png"
 
     def conflicts(self) -> list[str]:
-        problems = []
-        labels = [label for label, _ in self.inputs]
-        if repeated := sorted({label for label in labels if labels.count(label) > 1}):
-            problems.append(f"--results gives the label {', '.join(repeated)} twice")
-        if self.output is not None and self.output.suffix.lower() not in (".png", ".svg", ".pdf"):
-            problems.append(f"--output must end in .png, .svg or .pdf, not {self.output.name!r}")
-        return problems
+        return _label_conflicts([label for label, _ in self.inputs]) + _figure_conflicts(self.output)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CurvesSettings(CommandSettings):
+    """The figure of how runs learned."""
+
+    runs: tuple[str, ...] = flag(
+        (),
+        "runs under 08-alfworld/runs by label; several of a label are its seeds",
+        metavar="LABEL=RUN[,RUN]",
+        check=_labelled,
+    )
+    output: Path | None = flag(None, "figure (default: 08-alfworld/images/learning_curves.png)")
+
+    @property
+    def labelled(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        """Each label with the names of its runs."""
+        pairs = (text.partition("=") for text in self.runs)
+        return tuple((label, tuple(names.split(","))) for label, _, names in pairs)
+
+    @property
+    def figure(self) -> Path:
+        return self.output or home() / "images" / "learning_curves.png"
+
+    def conflicts(self) -> list[str]:
+        problems = [] if self.runs else ["--runs is needed: LABEL=RUN, or LABEL=RUN,RUN,RUN for seeds"]
+        return problems + _label_conflicts([label for label, _ in self.labelled]) + _figure_conflicts(self.output)
+
+
+def _label_conflicts(labels: Sequence[str]) -> list[str]:
+    repeated = sorted({label for label in labels if labels.count(label) > 1})
+    return [f"the label {', '.join(repeated)} is given twice"] if repeated else []
+
+
+def _figure_conflicts(output: Path | None) -> list[str]:
+    if output is not None and output.suffix.lower() not in (".png", ".svg", ".pdf"):
+        return [f"--output must end in .png, .svg or .pdf, not {output.name!r}"]
+    return []
 
 
 @dataclass(frozen=True, kw_only=True)
