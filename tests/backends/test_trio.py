@@ -187,7 +187,7 @@ def test_what_is_trained_through_the_service_learns(server: TrioServer, service:
 
     before = logprob()
     trainer.forward_backward([rewarded], Loss())
-    trainer.optim_step(OPTIMIZE)
+    trainer.optim_step(AdamParams(learning_rate=1e-3))
     assert logprob() > before + 0.1
     backend.close()
 
