@@ -62,6 +62,24 @@ def test_draws_files_of_other_programs_and_compares_them(
     assert "p = 0.125" in out
 
 
+def test_several_samples_of_a_game_count_as_one_and_steps_are_compared_too(
+    write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def twice(name: str, wins: list[int], steps: int) -> Path:
+        path = write(name, wins)
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        for line in lines[:-1]:
+            line["steps"] = steps
+        path.write_text("".join(json.dumps(line) + "\n" for line in [*lines[:-1], *lines[:-1], lines[-1]]))
+        return path
+
+    code, _ = analyse(tmp_path, base=twice("a.jsonl", [0], 12), after=twice("b.jsonl", [0, 1, 2], 9))
+    assert code == 0
+    out = capsys.readouterr().out
+    assert "base -> after: +33.3% a game on the same 12 games; randomization test p = 0.1" in out
+    assert "base -> after: -3.00 steps a game on the same 12 games; randomization test p = 0.000" in out
+
+
 def test_a_file_of_a_summary_alone_is_taken_at_its_word(write: Write, tmp_path: Path) -> None:
     metrics = {
         f"eval/{split}/{name}": value

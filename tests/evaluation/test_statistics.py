@@ -5,7 +5,13 @@ from math import comb
 
 import pytest
 
-from alfworld_rl.evaluation.statistics import compare_paired, mcnemar_exact, pass_at_k, wilson_interval
+from alfworld_rl.evaluation.statistics import (
+    compare_paired,
+    mcnemar_exact,
+    pass_at_k,
+    sign_flip_test,
+    wilson_interval,
+)
 
 
 @pytest.mark.parametrize(
@@ -34,6 +40,16 @@ def test_mcnemar_is_the_exact_binomial_test() -> None:
     assert mcnemar_exact(0, 5) == pytest.approx(2 / 32)
     assert mcnemar_exact(9, 2) == pytest.approx(2 * (1 + 11 + comb(11, 2)) / 2**11)
     assert mcnemar_exact(2, 9) == mcnemar_exact(9, 2)
+
+
+def test_sign_flips_count_the_choices_of_signs_that_lie_as_far_out() -> None:
+    assert sign_flip_test([]) == sign_flip_test([0.0, 0.0]) == 1
+    # Of the 16 choices of signs of 1, 2, 3, 4 two reach a sum of 10, four one of at least 8.
+    assert sign_flip_test([1, 2, 3, 4]) == pytest.approx(2 / 16, abs=0.005)
+    assert sign_flip_test([-1, 2, 3, 4, 0]) == pytest.approx(4 / 16, abs=0.005)
+    assert sign_flip_test([1.0] * 40) == 1 / 100_001
+    # On flipped games alone it is McNemar's test.
+    assert sign_flip_test([1] * 9 + [-1] * 2) == pytest.approx(mcnemar_exact(9, 2), abs=0.005)
 
 
 def test_pass_at_k_counts_every_choice_of_k_samples() -> None:

@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from alfworld_rl.analysis.compare import describe, mismatches, paired, table_rows
+from alfworld_rl.analysis.compare import comparisons, mismatches, table_rows
 from alfworld_rl.errors import UsageError
 from alfworld_rl.evaluation.results import Results, ResultsError, read_results
 from alfworld_rl.runs.output import print_table
@@ -34,6 +34,6 @@ def analyse(settings: AnalysisSettings) -> None:
     labels = list(results)
     pairs = list(pairwise(labels)) + ([(labels[0], labels[-1])] if len(labels) > 2 else [])
     for before, after in pairs:
-        if comparison := paired(results[before], results[after]):
-            print(describe(before, after, comparison))
+        for sentence in comparisons(before, results[before], after, results[after]):
+            print(sentence)
     print(f"Figure: {settings.figure}")

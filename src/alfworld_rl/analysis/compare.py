@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from alfworld_rl.evaluation.results import Results
-from alfworld_rl.evaluation.statistics import PairedComparison, compare_paired
+from alfworld_rl.evaluation.statistics import PairedComparison, compare_paired, mean, sign_flip_test
 from alfworld_rl.runs.settings import differences
 
 
@@ -26,22 +26,46 @@ def mismatches(results: Mapping[str, Results]) -> list[str]:
     return problems
 
 
-def paired(before: Results, after: Results) -> PairedComparison | None:
-    """Game by game, where both files hold one trajectory of each of the same games; else None."""
-    if not before.won or before.won.keys() != after.won.keys():
-        return None
-    return compare_paired(before.won, after.won)
+def comparisons(before_label: str, before: Results, after_label: str, after: Results) -> list[str]:
+    """What changed game by game, a sentence each; nothing where the files do not hold trajectories of the same games.
+
+    Success with one trajectory a game is tested by McNemar's exact test; with several, and for steps, by the
+    randomization test on the games' means.
+    """
+    if not before.trajectories or _games(before) != _games(after):
+        return []
+    if before.won and after.won:
+        sentences = [_flips(before_label, after_label, compare_paired(before.won, after.won))]
+    else:
+        sentences = [_change(before_label, after_label, "success", before.per_game("won"), after.per_game("won"))]
+    before_steps, after_steps = before.per_game("steps"), after.per_game("steps")
+    if before_steps and after_steps:
+        sentences.append(_change(before_label, after_label, "steps", before_steps, after_steps))
+    return sentences
 
 
-def describe(before_label: str, after_label: str, comparison: PairedComparison) -> str:
-    """One paragraph: the difference, the flipped games and how surprising they are."""
+def _flips(before_label: str, after_label: str, comparison: PairedComparison) -> str:
     gained, lost = len(comparison.gained), len(comparison.lost)
-    verdict = "a significant difference" if comparison.p_value < 0.05 else "not significant at 5%"
     return (
         f"{before_label} -> {after_label}: {comparison.difference:+.1%} on the same {comparison.games} games; "
         f"{gained} won only by {after_label}, {lost} only by {before_label}; "
-        f"McNemar's exact p = {comparison.p_value:.3g} ({verdict})"
+        f"McNemar's exact {_verdict(comparison.p_value)}"
     )
+
+
+def _change(
+    before_label: str, after_label: str, what: str, before: Mapping[str, float], after: Mapping[str, float]
+) -> str:
+    differences = [after[game] - before[game] for game in before]
+    change = f"{mean(differences):+.1%}" if what == "success" else f"{mean(differences):+.2f} {what}"
+    return (
+        f"{before_label} -> {after_label}: {change} a game on the same {len(differences)} games; "
+        f"randomization test {_verdict(sign_flip_test(differences))}"
+    )
+
+
+def _verdict(p_value: float) -> str:
+    return f"p = {p_value:.3g} ({'a significant difference' if p_value < 0.05 else 'not significant at 5%'})"
 
 
 def _other_games(first_label: str, first: Results, label: str, other: Results) -> list[str]:

@@ -46,6 +46,7 @@ def draw_curves(labelled: Mapping[str, Curves], path: Path) -> None:
             axes.set_title(title, loc="left", fontsize=11, weight="bold")
             axes.set_xlabel("Update")
             axes.set_ylim(bottom=0)
+            axes.locator_params(axis="x", integer=True)
         share_axis(panels[0])
         panels[0].legend(frameon=False, fontsize=9)
         figure.suptitle("Learning curves, in training and by sampling", fontsize=13, weight="bold")

@@ -145,6 +145,15 @@ class Results:
         wins, _ = wins_per_game(self.trajectories)
         return {game: bool(won) for game, won in wins.items()} if len(wins) == len(self.trajectories) else {}
 
+    def per_game(self, key: str) -> dict[str, float]:
+        """Game id -> mean of a number over the game's trajectories; empty where the file does not say it of all."""
+        values: dict[str, list[float]] = {}
+        for line in self.trajectories:
+            if not isinstance(line.get(key), int | float):
+                return {}
+            values.setdefault(line["game_id"], []).append(line[key])
+        return {game: mean(of_game) for game, of_game in values.items()}
+
 
 def read_results(path: Path) -> Results:
     """Read a finished results file. Raises ResultsError saying what is missing or wrong, and in which line."""

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import comb, sqrt
 
+import numpy as np
+
 #: The 97.5% quantile of the standard normal distribution, for 95% intervals.
 Z95 = 1.959963984540054
 
@@ -34,6 +36,24 @@ def mcnemar_exact(gained: int, lost: int) -> float:
         return 1.0
     tail = sum(comb(flips, k) for k in range(min(gained, lost) + 1))
     return min(1.0, float(2 * tail / 2**flips))
+
+
+def sign_flip_test(differences_N: Sequence[float], *, draws: int = 100_000) -> float:
+    """Two-sided p of the paired randomization test: under the null each difference is as likely with either sign.
+
+    `differences_N` holds one number a game, such as mean steps after less mean steps before, so that several
+    trajectories of a game count as one. Estimated from `draws` random choices of signs, always the same ones, and never
+    below 1 / (draws + 1) (Fisher 1935, The Design of Experiments, section 21; doi:10.2202/1544-6115.1585).
+    """
+    differences = np.array([value for value in differences_N if value != 0], np.float64)
+    if not differences.size:
+        return 1.0
+    rng = np.random.default_rng(0)
+    as_far, most = 0, max(1, 2**22 // differences.size)
+    for start in range(0, draws, most):
+        signs = rng.integers(0, 2, (min(most, draws - start), differences.size), dtype=np.int8) * 2 - 1
+        as_far += int((np.abs(signs @ differences) >= abs(differences.sum()) * (1 - 1e-9)).sum())
+    return (as_far + 1) / (draws + 1)
 
 
 def pass_at_k(samples: int, wins: int, k: int) -> float:
