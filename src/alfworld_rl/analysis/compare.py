@@ -29,8 +29,8 @@ def mismatches(results: Mapping[str, Results]) -> list[str]:
 def comparisons(before_label: str, before: Results, after_label: str, after: Results) -> list[str]:
     """What changed game by game, a sentence each; nothing where the files do not hold trajectories of the same games.
 
-    Success with one trajectory a game is tested by McNemar's exact test; with several, and for steps, by the
-    randomization test on the games' means.
+    Success with one trajectory a game is tested by McNemar's exact test; with several, and for steps and reward, by
+    the randomization test on the games' means.
     """
     if not before.trajectories or _games(before) != _games(after):
         return []
@@ -38,9 +38,10 @@ def comparisons(before_label: str, before: Results, after_label: str, after: Res
         sentences = [_flips(before_label, after_label, compare_paired(before.won, after.won))]
     else:
         sentences = [_change(before_label, after_label, "success", before.per_game("won"), after.per_game("won"))]
-    before_steps, after_steps = before.per_game("steps"), after.per_game("steps")
-    if before_steps and after_steps:
-        sentences.append(_change(before_label, after_label, "steps", before_steps, after_steps))
+    for what in ("steps", "reward"):
+        means_before, means_after = before.per_game(what), after.per_game(what)
+        if means_before and means_after:
+            sentences.append(_change(before_label, after_label, what, means_before, means_after))
     return sentences
 
 
