@@ -26,7 +26,7 @@ PLAY: Flags = {
     "max-trajectory-tokens": 8000,
 }
 TRAIN: Flags = {
-    "max-steps": 20,
+    "max-steps": 15,
     "games-per-batch": 12,
     "group-size": 8,
     "lora-rank": 0,
