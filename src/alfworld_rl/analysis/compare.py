@@ -57,11 +57,11 @@ def _flips(before_label: str, after_label: str, comparison: PairedComparison) ->
 def _change(
     before_label: str, after_label: str, what: str, before: Mapping[str, float], after: Mapping[str, float]
 ) -> str:
-    differences = [after[game] - before[game] for game in before]
-    change = f"{mean(differences):+.1%}" if what == "success" else f"{mean(differences):+.2f} {what}"
+    changes_N = [after[game] - before[game] for game in before]
+    mean_change = f"{mean(changes_N):+.1%}" if what == "success" else f"{mean(changes_N):+.2f} {what}"
     return (
-        f"{before_label} -> {after_label}: {change} a game on the same {len(differences)} games; "
-        f"randomization test {_verdict(sign_flip_test(differences))}"
+        f"{before_label} -> {after_label}: {mean_change} a game on the same {len(changes_N)} games; "
+        f"randomization test {_verdict(sign_flip_test(changes_N))}"
     )
 
 
