@@ -161,6 +161,8 @@ SUMMARY: dict[str, Any] = {"type": "summary", "base_model": "m"}
         "[" * 100_000,
         json.dumps(TRAJECTORY | {"invalid_action_count": 10**400}),
         json.dumps(TRAJECTORY | {"invalid_action_count": -1}),
+        json.dumps(TRAJECTORY | {"steps": float("nan")}),
+        json.dumps(TRAJECTORY | {"reward": float("-inf")}),
         json.dumps(TRAJECTORY | {"evaluation_split": "all"}),
         json.dumps(TRAJECTORY | {"evaluation_split": ""}),
         *(

@@ -14,7 +14,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from alfworld_rl.agent.protocol import TOOL, AgentProtocol, read_action
 from alfworld_rl.backends.local import builtin
 from alfworld_rl.backends.local.builtin.make import main
+from alfworld_rl.cli import main as command_line
 from alfworld_rl.errors import UsageError
+from alfworld_rl.evaluation.results import read_results
 from alfworld_rl.games import discover, generate
 from alfworld_rl.world import Game, World
 
@@ -59,6 +61,15 @@ def test_the_protocol_is_spoken_in_few_tokens(name, shown, games):
             message = protocol.call(command)
             assert len(message) <= 6
             assert read_action(tokenizer.decode(message[:-1])) == command
+
+
+def test_it_wins_games_of_houses_that_it_has_not_seen(real_games, tmp_path):
+    """A weight file, tokenizer or protocol that does not belong to the others shows here, not in a table of docs."""
+    output = tmp_path / "unseen.jsonl"
+    options = ["--split", "valid_unseen", "--limit-per-split", "20", "--max-assistant-tokens", "64"]
+    command = ["eval", "--backend", "local", "--base-model", "alfworld-tiny", "--data-root", str(real_games), *options]
+    assert command_line([*command, "--output", str(output), "--swanlab-mode", "disabled"]) == 0
+    assert read_results(output).overall.success_rate >= 0.85
 
 
 @pytest.mark.parametrize("shown", ["full", "changes", "none"])

@@ -209,6 +209,10 @@ def _trajectory(line: dict[str, Any], where: str) -> Line:
     invalid = line.get("invalid_action_count", 0)
     if not isinstance(invalid, int | float) or not 0 <= invalid <= _MOST:
         raise ResultsError(f"{where}: invalid_action_count is not a count")
+    for key in ("steps", "reward"):
+        number = line.get(key)
+        if isinstance(number, int | float) and not abs(number) <= _MOST:  # NaN is neither below nor above
+            raise ResultsError(f"{where}: {key} is {number}; write a finite number or leave it out")
     return {**line, "evaluation_split": split, "invalid_action_count": invalid}
 
 
