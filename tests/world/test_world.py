@@ -128,6 +128,21 @@ def test_state_keys_are_equal_for_equal_states_and_no_others(game: Game) -> None
         keys.add(one.state_key)
 
 
+def test_the_facts_follow_what_is_done(game: Game) -> None:
+    world = World(game)
+    at_first = set(world.facts)
+    assert ("inreceptacle", "apple 1", "countertop 1") in at_first
+    play(world, "go to countertop 1", "take apple 1 from countertop 1", "go to fridge 1", "open fridge 1")
+    play(world, "cool apple 1 with fridge 1")
+    assert set(world.facts) - at_first == {
+        ("holds", "apple 1"),
+        ("not_inreceptacle", "apple 1", "countertop 1"),
+        ("opened", "fridge 1"),
+        ("iscool", "apple 1"),
+    }
+    assert at_first - set(world.facts) == {("inreceptacle", "apple 1", "countertop 1")}
+
+
 @pytest.mark.parametrize(
     ("goal", "commands", "conditions"),
     [

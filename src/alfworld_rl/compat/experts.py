@@ -3,7 +3,6 @@
 from typing import Any, NamedTuple, Protocol
 
 from alfworld_rl.agent.demonstrator import Demonstrator
-from alfworld_rl.games.game import bits
 from alfworld_rl.world import World
 
 
@@ -57,17 +56,10 @@ class _HandCoded:
             "feedback": view.observation,
             "admissible_commands": list(view.admissible_commands),
             "won": view.won,
-            "facts": self._facts(),
+            "facts": [
+                _Fact(relation, ("agent1", *names) if relation == "holds" else tuple(names))
+                for relation, *names in self._world.facts
+            ],
         }
         action = self._agent.act(state, 0, view.won, command)
         return [action] if action in view.admissible_commands else ["look"]
-
-    def _facts(self) -> list[_Fact]:
-        world, game = self._world, self._world.game
-        facts = [_Fact("holds", ("agent1", game.objects[world._hand]))] if world._hand >= 0 else []
-        for relation, places in (("inreceptacle", world._inside), ("not_inreceptacle", world._taken)):
-            for receptacle, inside in zip(game.receptacles, places, strict=True):
-                facts += [_Fact(relation, (game.objects[item], receptacle)) for item in bits(inside)]
-        for state, those in (("isclean", world._clean), ("ishot", world._hot), ("iscool", world._cool)):
-            facts += [_Fact(state, (game.objects[item],)) for item in bits(those)]
-        return facts

@@ -132,6 +132,27 @@ class World:
         )
 
     @property
+    def facts(self) -> list[tuple[str, ...]]:
+        """What a game changes, as (relation, name, ...) with ALFWorld's names of relations: ("holds", object),
+        ("inreceptacle" or "not_inreceptacle": taken from there and not put back, object, receptacle),
+        ("opened", receptacle), and ("isclean", "ishot", "iscool", "issliced" or "istoggled", object)."""
+        game = self.game
+        facts: list[tuple[str, ...]] = [("holds", game.objects[self._hand])] if self._hand >= 0 else []
+        for relation, places in (("inreceptacle", self._inside), ("not_inreceptacle", self._taken)):
+            for receptacle, items in zip(game.receptacles, places, strict=True):
+                facts += [(relation, game.objects[item], receptacle) for item in bits(items)]
+        facts += [("opened", game.receptacles[r]) for r in bits(self._opened)]
+        for relation, those in (
+            ("isclean", self._clean),
+            ("ishot", self._hot),
+            ("iscool", self._cool),
+            ("issliced", self._sliced),
+            ("istoggled", self._toggled),
+        ):
+            facts += [(relation, game.objects[item]) for item in bits(those)]
+        return facts
+
+    @property
     def goals(self) -> dict[str, bool]:
         """The goal's conditions by name, as ALFRED counts them; the game is won while all of them hold."""
         goal = self.game.goal
