@@ -16,8 +16,8 @@ from alfworld_rl.backends.protocol import BalanceError, SamplingError
 from alfworld_rl.errors import AlfworldRLError, UsageError
 from alfworld_rl.evaluation.command import evaluate
 from alfworld_rl.evaluation.results import read_results
+from alfworld_rl.files import whole_lines
 from alfworld_rl.games import discover, generate
-from alfworld_rl.runs.files import whole_lines
 from alfworld_rl.runs.settings import EvalSettings
 from alfworld_rl.world import Game
 from scripted_backend import ScriptedBackend, opener

@@ -6,7 +6,7 @@ import pytest
 
 from alfworld_rl.backends.protocol import Usage
 from alfworld_rl.errors import AlfworldRLError, UsageError
-from alfworld_rl.runs.files import whole_lines
+from alfworld_rl.files import whole_lines
 from alfworld_rl.runs.folder import Record, RunFolder, Saved
 from alfworld_rl.runs.settings import TrainSettings, from_json, resumed
 

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from alfworld_rl.files import whole_lines
 from alfworld_rl.games import generate
-from alfworld_rl.runs.files import whole_lines
 
 HERE = Path(__file__).parent
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from alfworld_rl.cli import main
+from alfworld_rl.files import whole_lines
 from alfworld_rl.games import generate
 from alfworld_rl.rollout import Trajectory
-from alfworld_rl.runs.files import whole_lines
 from alfworld_rl.runs.folder import RunFolder
 
 torch = pytest.importorskip("torch")

@@ -10,8 +10,8 @@ import pytest
 
 from alfworld_rl.backends.protocol import BalanceError, SamplingError
 from alfworld_rl.errors import AlfworldRLError, UsageError
+from alfworld_rl.files import whole_lines
 from alfworld_rl.games import generate
-from alfworld_rl.runs.files import whole_lines
 from alfworld_rl.runs.folder import RunFolder
 from alfworld_rl.runs.settings import TrainSettings
 from alfworld_rl.runs.train import train

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from alfworld_rl.analysis.figure import LINE_COLOURS, MUTED, share_axis, styled, write_figure
 from alfworld_rl.errors import UsageError
 from alfworld_rl.evaluation.statistics import mean
-from alfworld_rl.runs.files import whole_lines
+from alfworld_rl.files import whole_lines
 from alfworld_rl.runs.folder import RunFolder
 from alfworld_rl.runs.settings import CurvesSettings, home
 

@@ -14,7 +14,7 @@ from types import UnionType
 from typing import Any
 
 from alfworld_rl.errors import UsageError
-from alfworld_rl.runs.files import append_line, held, whole_lines, write_whole
+from alfworld_rl.files import append_line, held, whole_lines, write_whole
 from alfworld_rl.runs.settings import differences, writable
 
 Line = Mapping[str, Any]

@@ -23,7 +23,7 @@ from typing import Any
 
 from alfworld_rl.backends.protocol import Usage
 from alfworld_rl.errors import AlfworldRLError, UsageError
-from alfworld_rl.runs.files import append_line, held, whole_lines, write_whole
+from alfworld_rl.files import append_line, held, whole_lines, write_whole
 from alfworld_rl.runs.settings import RunSettings, as_json, from_json, writable
 
 

@@ -20,6 +20,7 @@ from alfworld_rl.agent.protocol import AgentProtocol
 from alfworld_rl.backends import open_backend
 from alfworld_rl.backends.protocol import AdamParams, Completion, Datum, Loss, Trainer, Usage
 from alfworld_rl.errors import UsageError
+from alfworld_rl.files import append_line, whole_lines
 from alfworld_rl.games import GameRef, discover
 from alfworld_rl.learning.demonstrations import (
     Demonstration,
@@ -31,7 +32,6 @@ from alfworld_rl.learning.demonstrations import (
     won_plays,
 )
 from alfworld_rl.rollout import RolloutSettings, Trajectory, collect
-from alfworld_rl.runs.files import append_line, whole_lines
 from alfworld_rl.runs.flags import add_flags, flag, read_flags
 from alfworld_rl.runs.folder import Record, RunFolder, Saved
 from alfworld_rl.runs.games import games_hash

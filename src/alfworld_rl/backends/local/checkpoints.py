@@ -5,7 +5,6 @@ A checkpoint holds PEFT's adapter files (or, when all weights are trained, what 
 """
 
 import json
-import os
 import re
 import shutil
 import tempfile
@@ -17,6 +16,7 @@ from pathlib import Path
 from safetensors import SafetensorError
 
 from alfworld_rl.backends.protocol import BackendError, Checkpoint, CheckpointError
+from alfworld_rl.files import synced
 
 SCHEME = "local"
 _RECORD = "checkpoint.json"
@@ -51,7 +51,7 @@ class CheckpointStore:
                 (folder / _RECORD).write_text(json.dumps(asdict(record), indent=2) + "\n")
                 folder.chmod(0o755)
                 for path in folder.iterdir():
-                    _sync(path)
+                    synced(path)
                 if target.exists():  # a resumed run writes the checkpoints after its last record again
                     replaced = folder.with_name(folder.name + ".old")
                     target.rename(replaced)
@@ -59,7 +59,7 @@ class CheckpointStore:
                     shutil.rmtree(replaced)
                 else:
                     folder.rename(target)
-                _sync(target.parent)
+                synced(target.parent)
             finally:
                 shutil.rmtree(folder, ignore_errors=True)
         except (OSError, SafetensorError) as error:  # safetensors has an error of its own for a full disk
@@ -102,12 +102,3 @@ class CheckpointStore:
                     "a letter or digit first"
                 )
         return self.runs_dir / checkpoint.run / checkpoint.kind / checkpoint.name
-
-
-def _sync(path: Path) -> None:
-    """A power cut after the rename must not leave a checkpoint of empty files."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -20,7 +20,7 @@ def write_whole(path: Path, text: str) -> None:
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)
-        _sync_folder(path.parent)
+        synced(path.parent)
     except OSError as error:
         partial.unlink(missing_ok=True)
         raise AlfworldRLError(f"{path} cannot be written ({error.strerror or error})") from error
@@ -89,8 +89,9 @@ def held(path: Path, what: str) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
+def synced(path: Path) -> None:
+    """Have a file, or the names in a folder, on the disk when this returns: a rename before that could outlive them."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

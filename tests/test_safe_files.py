@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from alfworld_rl.errors import AlfworldRLError, UsageError
-from alfworld_rl.runs.files import append_line, held, whole_lines, write_whole
+from alfworld_rl.files import append_line, held, whole_lines, write_whole
 
 
 def test_write_whole_leaves_the_old_content_when_it_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,7 +44,7 @@ def test_a_line_broken_in_the_middle_is_named(tmp_path: Path) -> None:
 def test_one_process_holds_a_lock_and_a_killed_one_holds_none(tmp_path: Path) -> None:
     lock = tmp_path / ".lock"
     code = (
-        "import sys, pathlib; from alfworld_rl.runs.files import held\n"
+        "import sys, pathlib; from alfworld_rl.files import held\n"
         "with held(pathlib.Path(sys.argv[1]), 'x'): print('held', flush=True); sys.stdin.read()"
     )
     holder = subprocess.Popen([sys.executable, "-c", code, lock], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
