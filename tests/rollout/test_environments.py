@@ -38,7 +38,7 @@ async def test_anchors_tell_states_apart_and_know_them_again(game_path):
 
 def test_the_official_stack_is_asked_for_only_where_it_is_installed(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(UsageError, match="uv sync --extra alfworld"):
+    with pytest.raises(UsageError, match="uv sync --inexact --extra alfworld"):
         Environments(OFFICIAL)
 
 

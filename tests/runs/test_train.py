@@ -1,5 +1,6 @@
 """Training runs against a scripted backend: what they leave, how they fail, and how they go on."""
 
+import io
 import json
 import os
 import signal
@@ -199,6 +200,7 @@ def test_ctrl_c_once_finishes_the_update_and_saves(data_root: Path, capsys: pyte
     assert "Ctrl-C again leaves now" in captured.err
     assert "Saved sampler weights:" in captured.out
     assert "updates" in captured.out
+    assert captured.out.endswith("Go on with alfworld-rl train --resume a\n")
     record = RunFolder.existing(Path("08-alfworld/runs"), "a").record()
     assert record is not None
     assert record.saved is not None
@@ -266,12 +268,14 @@ def test_max_cost_ends_the_run_with_everything_saved(
 
 
 def test_dry_run_prints_an_estimate_and_starts_nothing(
-    data_root: Path, house: Path, capsys: pytest.CaptureFixture[str]
+    data_root: Path, house: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def open_backend(name: str, **_: Any) -> ScriptedBackend:
         raise AssertionError("a dry run opened a backend")
 
-    assert train(settings(data_root, dry_run=True), open_backend=open_backend) is None
+    monkeypatch.setattr("sys.stdin", io.StringIO())  # nobody there whom SwanLab could ask for a key
+    asked = settings(data_root, dry_run=True, swanlab_mode="online")
+    assert train(asked, open_backend=open_backend) is None
     assert "RMB" in capsys.readouterr().out
     assert list(house.iterdir()) == []
 

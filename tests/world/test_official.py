@@ -106,5 +106,5 @@ def test_what_the_official_stack_would_evaluate_is_read_by_us_first(tmp_path: Pa
 def test_without_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = written(kitchen(), tmp_path)
     monkeypatch.setitem(sys.modules, "textworld", None)
-    with pytest.raises(UsageError, match="uv sync --extra alfworld"):
+    with pytest.raises(UsageError, match="uv sync --inexact --extra alfworld"):
         TextWorldWorld(path)

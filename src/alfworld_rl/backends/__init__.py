@@ -49,6 +49,6 @@ def _need(*modules: str, extra: str, backend: str) -> None:
     missing = [module for module in modules if find_spec(module) is None]
     if missing:
         raise UsageError(
-            f"--backend {backend} needs {', '.join(missing)}; install the extra with `uv sync --extra {extra}`, "
-            f"or put `--extra {extra}` behind `uv run`"
+            f"--backend {backend} needs {', '.join(missing)}; install the extra with "
+            f"`uv sync --inexact --extra {extra}`, or put `--extra {extra}` behind `uv run`"
         )

@@ -50,7 +50,7 @@ NOTICE_S = 20.0  # how long a call may be silent before the person hears whether
 SAMPLE_ATTEMPTS = 4
 FIRST_RESAMPLE_DELAY_S = 1.0
 
-WAYS_ON = "log in with `trio login` (or set PYTRIO_API_KEY), or run on this machine with `--backend local`"
+WAYS_ON = "log in with `uv run trio login` (or set PYTRIO_API_KEY), or run on this machine with `--backend local`"
 
 
 def _sdk() -> Any:

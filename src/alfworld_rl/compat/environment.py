@@ -143,7 +143,7 @@ def _read_yaml(path: Path) -> Mapping[str, Any]:
     try:
         import yaml
     except ImportError:
-        raise UsageError("Reading a YAML config needs PyYAML: run `uv sync --extra gym`, or pass a dict.") from None
+        raise UsageError("A YAML config needs PyYAML: run `uv sync --inexact --extra gym`, or pass a dict.") from None
     try:
         config = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:

@@ -45,7 +45,7 @@ class Environments:
         self._official = settings.environment == "textworld"
         if self._official and importlib.util.find_spec("alfworld") is None:
             raise UsageError(
-                "the official environment needs the extra alfworld: run `uv sync --extra alfworld`, "
+                "the official environment needs the extra alfworld: run `uv sync --inexact --extra alfworld`, "
                 "or play with --environment fast"
             )
         self._in_workers = self._official and settings.environment_asynchronous

@@ -23,10 +23,10 @@ def doctor(settings: DoctorSettings) -> None:
     trio = trio_login()
     _line(True, "Python", f"{platform.python_version()}, {os.cpu_count()} processors")
     for name, there in extras.items():
-        _line(there, f"extra {name}", "installed" if there else f"not installed: uv sync --extra {name}")
+        _line(there, f"extra {name}", "installed" if there else f"not installed: uv sync --inexact --extra {name}")
     games = _games(settings.data_root or home() / "datasets" / "alfworld")
-    _line(trio, "PyTRIO", "a key is there" if trio else "not logged in: trio login")
-    _line(swanlab_login(), "SwanLab", "a key is there" if swanlab_login() else "not logged in: swanlab login")
+    _line(trio, "PyTRIO", "a key is there" if trio else "not logged in: uv run trio login")
+    _line(swanlab_login(), "SwanLab", "a key is there" if swanlab_login() else "not logged in: uv run swanlab login")
     problems = [_folder(home() / name) for name in ("runs", "eval_results", "images")]
     folders = not any(problems)
 
@@ -62,6 +62,9 @@ def _games(data_root: Path) -> bool:
             continue
         left_out = sum(listing.left_out.values())
         _line(True, f"games {split}", f"{len(listing.games)}" + (f" ({left_out} left out)" if left_out else ""))
+    generated = home() / "datasets" / "generated"
+    if problems and generated.is_dir():
+        _line(True, "games, generated", f"those of the quick start: --data-root {generated}")
     if problems:
         _line(False, f"games {', '.join(problems)}", next(iter(problems.values())))
     return len(problems) < len(SPLITS)

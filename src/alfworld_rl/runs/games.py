@@ -17,7 +17,7 @@ def split_games(settings: EpisodeSettings, split: str) -> tuple[GameRef, ...]:
     """
     if settings.environment == "textworld" and not (find_spec("textworld") and find_spec("alfworld")):
         raise UsageError(
-            "--environment textworld needs the extra `alfworld`: `uv sync --extra alfworld`; "
+            "--environment textworld needs the extra `alfworld`: `uv sync --inexact --extra alfworld`; "
             "--environment fast plays the same games without it"
         )
     listing = discover(settings.games_folder, split)

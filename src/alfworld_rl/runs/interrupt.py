@@ -14,6 +14,12 @@ class StopRequest:
     def __init__(self) -> None:
         self.asked = False
 
+    def leave_if_asked(self, way_on: str) -> None:
+        """Say how to go on and raise KeyboardInterrupt, if the end was asked for."""
+        if self.asked:
+            print(f"Go on with {way_on}", flush=True)
+            raise KeyboardInterrupt
+
 
 @contextlib.contextmanager
 def stop_on_interrupt(what: str) -> Iterator[StopRequest]:

@@ -375,8 +375,7 @@ class _Run:
                 f"Best of the held-out games: {self.best[0]:.1%} after update {self.best[1]}: {self.best[2]}",
                 flush=True,
             )
-        if stop.asked:
-            raise KeyboardInterrupt
+        stop.leave_if_asked(f"alfworld-rl sft --resume {self.folder.name}")
 
     def _one_update(self) -> dict[str, float]:
         started = time.monotonic()

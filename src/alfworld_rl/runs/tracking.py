@@ -38,7 +38,7 @@ def check_swanlab(mode: str) -> None:
     # On a terminal SwanLab asks for the key itself.
     if mode == "online" and not swanlab_login() and not sys.stdin.isatty():
         raise UsageError(
-            "SwanLab is not logged in: run `swanlab login`, or choose --swanlab-mode offline or disabled "
+            "SwanLab is not logged in: run `uv run swanlab login`, or choose --swanlab-mode offline or disabled "
             "(metrics.jsonl is written in any mode)"
         )
 
@@ -66,7 +66,7 @@ def tracking(mode: str, *, project: str, name: str, config: Mapping[str, Any], f
         run = swanlab.init(project=project, name=name, mode=mode, config=dict(config), log_dir=str(folder / "swanlog"))
     except Exception as error:  # SwanLab raises whatever its transport raises
         raise AlfworldRLError(
-            f"SwanLab did not start ({error}); run `swanlab login`, or choose --swanlab-mode disabled"
+            f"SwanLab did not start ({error}); run `uv run swanlab login`, or choose --swanlab-mode disabled"
         ) from error
     try:
         yield _SwanLab(run)

@@ -45,7 +45,8 @@ def train(
         folder = RunFolder.existing(runs, settings.resume)
         settings = resumed(folder.settings(TrainSettings), settings, given)
     prices = Prices.load(settings.prices)
-    check_swanlab(settings.swanlab_mode)
+    if not settings.dry_run:
+        check_swanlab(settings.swanlab_mode)
     games = _training_games(settings)
     if settings.dry_run:
         _dry_run(settings, games, prices)
@@ -154,8 +155,7 @@ class _Run:
                 f"go on with --resume {self.folder.name} and a higher --max-cost"
             )
         self._summary(time.monotonic() - started)
-        if stop.asked:
-            raise KeyboardInterrupt
+        stop.leave_if_asked(f"alfworld-rl train --resume {self.folder.name}")
 
     def _one_update(self) -> dict[str, float]:
         """Sample, learn, count; changes the weights, `position` and `usage`."""

@@ -63,7 +63,7 @@ def _official_env() -> Any:
         from textworld.envs.pddl import PddlEnv, textgen
     except ImportError as error:
         raise UsageError(
-            f"The official environment needs the extra alfworld ({error}): run `uv sync --extra alfworld`, "
+            f"The official environment needs the extra alfworld ({error}): run `uv sync --inexact --extra alfworld`, "
             "or play with --environment fast."
         ) from None
     if textgen.EvalSymbol.derive is not _derive:
