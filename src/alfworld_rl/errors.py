@@ -7,3 +7,8 @@ class AlfworldRLError(Exception):
 
 class UsageError(AlfworldRLError):
     """The command asks for something that cannot be; nothing was started. The command line exits with 2."""
+
+
+def installing(extra: str) -> str:
+    """The command that installs an extra of this package and leaves the other extras where they are."""
+    return f"uv sync --inexact --extra {extra}"

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import cast
 
 from alfworld_rl.backends.protocol import Backend
-from alfworld_rl.errors import UsageError
+from alfworld_rl.errors import UsageError, installing
 
 __all__ = ["check_length", "open_backend"]
 
@@ -50,5 +50,5 @@ def _need(*modules: str, extra: str, backend: str) -> None:
     if missing:
         raise UsageError(
             f"--backend {backend} needs {', '.join(missing)}; install the extra with "
-            f"`uv sync --inexact --extra {extra}`, or put `--extra {extra}` behind `uv run`"
+            f"`{installing(extra)}`, or put `--extra {extra}` behind `uv run`"
         )

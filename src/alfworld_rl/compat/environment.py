@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Literal, overload
 
 from alfworld_rl.compat.batch import BatchEnv, SingleEnv
-from alfworld_rl.errors import UsageError
+from alfworld_rl.errors import UsageError, installing
 from alfworld_rl.games import discover
 
 TASK_TYPES = {
@@ -143,7 +143,7 @@ def _read_yaml(path: Path) -> Mapping[str, Any]:
     try:
         import yaml
     except ImportError:
-        raise UsageError("A YAML config needs PyYAML: run `uv sync --inexact --extra gym`, or pass a dict.") from None
+        raise UsageError(f"A YAML config needs PyYAML: run `{installing('gym')}`, or pass a dict.") from None
     try:
         config = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:

@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Protocol, Self
 
-from alfworld_rl.errors import AlfworldRLError, UsageError
+from alfworld_rl.errors import AlfworldRLError, UsageError, installing
 from alfworld_rl.rollout.settings import RolloutSettings
 from alfworld_rl.world import Game, View, World
 
@@ -45,7 +45,7 @@ class Environments:
         self._official = settings.environment == "textworld"
         if self._official and importlib.util.find_spec("alfworld") is None:
             raise UsageError(
-                "the official environment needs the extra alfworld: run `uv sync --inexact --extra alfworld`, "
+                f"the official environment needs the extra alfworld: run `{installing('alfworld')}`, "
                 "or play with --environment fast"
             )
         self._in_workers = self._official and settings.environment_asynchronous

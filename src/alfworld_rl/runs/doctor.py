@@ -6,8 +6,8 @@ import shutil
 from importlib.util import find_spec
 from pathlib import Path
 
-from alfworld_rl.errors import UsageError
-from alfworld_rl.runs.settings import DoctorSettings, home, writable
+from alfworld_rl.errors import UsageError, installing
+from alfworld_rl.runs.settings import DoctorSettings, alfworld_games, generated_games, home, writable
 from alfworld_rl.runs.tracking import swanlab_login
 
 EXTRAS = {
@@ -20,13 +20,13 @@ EXTRAS = {
 def doctor(settings: DoctorSettings) -> None:
     """Print one line a matter: `ok` or `--`, what was found, and what to do. Never prints a key."""
     extras = {name: all(find_spec(module) for module in modules) for name, modules in EXTRAS.items()}
-    trio = trio_login()
+    trio, swanlab = trio_login(), swanlab_login()
     _line(True, "Python", f"{platform.python_version()}, {os.cpu_count()} processors")
     for name, there in extras.items():
-        _line(there, f"extra {name}", "installed" if there else f"not installed: uv sync --inexact --extra {name}")
-    games = _games(settings.data_root or home() / "datasets" / "alfworld")
+        _line(there, f"extra {name}", "installed" if there else f"not installed: {installing(name)}")
+    games = _games(settings.data_root or alfworld_games())
     _line(trio, "PyTRIO", "a key is there" if trio else "not logged in: uv run trio login")
-    _line(swanlab_login(), "SwanLab", "a key is there" if swanlab_login() else "not logged in: uv run swanlab login")
+    _line(swanlab, "SwanLab", "a key is there" if swanlab else "not logged in: uv run swanlab login")
     problems = [_folder(home() / name) for name in ("runs", "eval_results", "images")]
     folders = not any(problems)
 
@@ -62,10 +62,9 @@ def _games(data_root: Path) -> bool:
             continue
         left_out = sum(listing.left_out.values())
         _line(True, f"games {split}", f"{len(listing.games)}" + (f" ({left_out} left out)" if left_out else ""))
-    generated = home() / "datasets" / "generated"
-    if problems and generated.is_dir():
-        _line(True, "games, generated", f"those of the quick start: --data-root {generated}")
     if problems:
+        if generated_games().is_dir():
+            _line(True, "games, generated", f"those of the quick start: --data-root {generated_games()}")
         _line(False, f"games {', '.join(problems)}", next(iter(problems.values())))
     return len(problems) < len(SPLITS)
 

@@ -5,7 +5,7 @@ import random
 from collections.abc import Collection, Sequence
 from importlib.util import find_spec
 
-from alfworld_rl.errors import UsageError
+from alfworld_rl.errors import UsageError, installing
 from alfworld_rl.games import GameRef, discover
 from alfworld_rl.runs.settings import EpisodeSettings
 
@@ -17,7 +17,7 @@ def split_games(settings: EpisodeSettings, split: str) -> tuple[GameRef, ...]:
     """
     if settings.environment == "textworld" and not (find_spec("textworld") and find_spec("alfworld")):
         raise UsageError(
-            "--environment textworld needs the extra `alfworld`: `uv sync --inexact --extra alfworld`; "
+            f"--environment textworld needs the extra `alfworld`: `{installing('alfworld')}`; "
             "--environment fast plays the same games without it"
         )
     listing = discover(settings.games_folder, split)

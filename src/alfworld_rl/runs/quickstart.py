@@ -10,7 +10,7 @@ from alfworld_rl.errors import UsageError
 from alfworld_rl.games import SPLITS, discover
 from alfworld_rl.runs.folder import RunFolder
 from alfworld_rl.runs.output import seconds
-from alfworld_rl.runs.settings import QuickstartSettings, home
+from alfworld_rl.runs.settings import QuickstartSettings, alfworld_games, generated_games, home
 
 #: An early checkpoint of the built-in policy, weak on purpose: there is something left to learn.
 START = "alfworld-tiny-start"
@@ -64,9 +64,9 @@ def quickstart(settings: QuickstartSettings) -> None:
 
     started = time.monotonic()
     play, train, evaluation = (SHORT_PLAY, SHORT_TRAIN, SHORT_EVAL) if settings.short else (PLAY, TRAIN, EVAL)
-    games = home() / "datasets" / "alfworld"
+    games = alfworld_games()
     if not _there(games):
-        games = home() / "datasets" / "generated"
+        games = generated_games()
         if not _there(games):
             do("games", {"data-root": games, "train": 200, "valid-seen": 40, "valid-unseen": 40, "seed": 1}, "generate")
     model: Flags = {"backend": "local", "base-model": START, "data-root": games}

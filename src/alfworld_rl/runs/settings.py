@@ -41,6 +41,16 @@ def home() -> Path:
     return project_root() / "08-alfworld"
 
 
+def alfworld_games() -> Path:
+    """The data root that is read unless a flag says otherwise; `alfworld-download` fills it."""
+    return home() / "datasets" / "alfworld"
+
+
+def generated_games() -> Path:
+    """The data root of the games that the quick start makes where there are none of ALFWorld's."""
+    return home() / "datasets" / "generated"
+
+
 def run_name_problem(name: str) -> str | None:
     if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
         return None
@@ -163,7 +173,7 @@ class EpisodeSettings:
 
     @property
     def games_folder(self) -> Path:
-        return self.data_root or home() / "datasets" / "alfworld"
+        return self.data_root or alfworld_games()
 
     def episode_conflicts(self) -> list[str]:
         problems = []

@@ -37,7 +37,7 @@ from alfworld_rl.runs.folder import Record, RunFolder, Saved
 from alfworld_rl.runs.games import games_hash
 from alfworld_rl.runs.interrupt import StopRequest, stop_on_interrupt
 from alfworld_rl.runs.output import Progress
-from alfworld_rl.runs.settings import RunSettings, SwanLabMode, as_json, home, resumed, run_name_problem
+from alfworld_rl.runs.settings import RunSettings, SwanLabMode, alfworld_games, as_json, home, resumed, run_name_problem
 from alfworld_rl.runs.tracking import Tracker, check_swanlab, tracking
 from alfworld_rl.runs.trainers import open_trainer
 from alfworld_rl.world import Game
@@ -105,7 +105,7 @@ class SftSettings(RunSettings):
 
     @property
     def roots(self) -> tuple[Path, ...]:
-        return self.data_root or (home() / "datasets" / "alfworld",)
+        return self.data_root or (alfworld_games(),)
 
     def adam(self, update: int) -> AdamParams:
         """The optimizer's parameters for `update` (from 0): linear warm-up, then linear decay to zero

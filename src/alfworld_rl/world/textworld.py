@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
-from alfworld_rl.errors import UsageError
+from alfworld_rl.errors import UsageError, installing
 from alfworld_rl.games.game import Game
 from alfworld_rl.world.view import View
 
@@ -63,7 +63,7 @@ def _official_env() -> Any:
         from textworld.envs.pddl import PddlEnv, textgen
     except ImportError as error:
         raise UsageError(
-            f"The official environment needs the extra alfworld ({error}): run `uv sync --inexact --extra alfworld`, "
+            f"The official environment needs the extra alfworld ({error}): run `{installing('alfworld')}`, "
             "or play with --environment fast."
         ) from None
     if textgen.EvalSymbol.derive is not _derive:
