@@ -1,5 +1,6 @@
 import asyncio
 import math
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from local_data import datum, datum_of
+from torch.nn.modules.module import register_module_forward_pre_hook
 from transformers import AutoModelForCausalLM
 
 from alfworld_rl.backends.local import LocalBackend, LocalSampler, LocalTrainer
@@ -127,6 +129,22 @@ def test_micro_batches_side_by_side_make_the_same_gradient_every_time(tmp_path: 
     assert torch.allclose(beside, alone, atol=1e-6, rtol=0)
     assert others == pytest.approx(numbers, rel=1e-5)
     assert torch.equal(again[0], beside)
+
+
+def test_sampling_after_training_uses_as_many_threads_as_before(tmp_path: Path, base_model: str) -> None:
+    trainer = new_trainer(tmp_path, base_model, rank=0)
+    used: list[set[int]] = []
+
+    def note(*_: object) -> None:
+        if threading.current_thread().name.startswith("sampler"):
+            used[-1].add(torch.get_num_threads())
+
+    with threads(2), register_module_forward_pre_hook(note):
+        for _ in range(2):
+            used.append(set())
+            trainer.forward_backward(sampled_data(trainer.sampler()), Loss("ppo"))
+            trainer.optim_step(AdamParams(learning_rate=1e-3))
+    assert used == [{2}, {2}]
 
 
 def test_bfloat16_rounds_the_gradient_and_leaves_weights_and_sampling_alone(tmp_path: Path, base_model: str) -> None:

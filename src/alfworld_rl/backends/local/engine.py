@@ -105,8 +105,9 @@ class LocalSampler:
         self._waiting: list[_Request] = []
         self._active: list[_Sequence] = []
         self._completes: dict[tuple[str, ...], dict[int, bool]] = {}
-        # Its thread ends with the sampler: an executor's threads do not keep it alive.
-        self._executor = ThreadPoolExecutor(1, thread_name_prefix="sampler")
+        # Its thread ends with the sampler: an executor's threads do not keep it alive. A new thread would compute with
+        # as many threads as were asked for last, and a trainer's workers ask for one each.
+        self._executor = ThreadPoolExecutor(1, "sampler", torch.set_num_threads, (torch.get_num_threads(),))
         self._lock = threading.Lock()
         self._running = False
 
