@@ -3,7 +3,6 @@
 import json
 import random
 from dataclasses import replace
-from itertools import groupby
 
 import numpy as np
 import pytest
@@ -141,19 +140,6 @@ def test_labels_lead_out_of_any_mess(tokenizer, train_games):
             wanted = label(game, protocol, replace(mess, max_episode_steps=100), [*messages, probe]).wanted[-1]
             messages.append(Completion(tuple(wanted), (0.0,) * len(wanted), "stop"))
         assert labelled.won
-
-
-def test_some_plays_get_stuck_in_one_message_and_their_labels_leave_it(tokenizer, train_games):
-    protocol = AgentProtocol(tokenizer, "none")
-    settings = PlaySettings(admissible_commands="none", perturbation=0.3)
-    rows = []
-    for number in range(30):
-        made = demonstrate(train_games[number % len(train_games)], protocol, settings, random.Random(number))
-        turns = zip(completions_of(made.transcript), made.wanted, strict=True)
-        for message, row in groupby(turns, key=lambda turn: turn[0].tokens):
-            rows.append([wanted for _, wanted in row])
-            assert len(rows[-1]) < 3 or all(list(message) != wanted for wanted in rows[-1][1:])
-    assert max(map(len, rows)) > 5
 
 
 def test_results_files_are_imitated_without_their_refused_commands(tmp_path, tokenizer, games, train_games):

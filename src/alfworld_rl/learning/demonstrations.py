@@ -29,18 +29,13 @@ from alfworld_rl.backends.protocol import Completion, Datum
 from alfworld_rl.errors import UsageError
 from alfworld_rl.world import Game, View, World
 
-STUCK = 0.15
-"""Part of the perturbations that come several times in a row, as a learner does that believes what it wrote."""
-REPEATS = (2, 12)
-"""How many more times such a command comes, at least and at most."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlaySettings:
     """How demonstrations are played; the first three fields are a rollout's flags of the same names.
 
     - perturbation: probability that a command is replaced by one that gets in the way: a random admissible one, the
-      one before again, or one that is refused; now and then the same one several times in a row.
+      one before again, or one that is refused.
     - exploration: how far the order in which the player searches departs from the demonstrator's (see `Demonstrator`);
       the labels keep to the demonstrator's.
     """
@@ -90,14 +85,10 @@ def demonstrate(game: Game, protocol: AgentProtocol, settings: PlaySettings, rng
         Demonstrator(game.task, play.view, exploration=settings.exploration, rng=rng) if settings.exploration else None
     )
     before = ""
-    repeats = 0
     while play.goes_on:
         command = wanderer.act() if wanderer else play.wanted
-        if repeats:
-            command, repeats = before, repeats - 1
-        elif rng.random() < settings.perturbation:
+        if rng.random() < settings.perturbation:
             command = _perturbed(play.view, before, rng)
-            repeats = rng.randint(*REPEATS) if rng.random() < STUCK else 0
         play.send(command)
         if wanderer:
             wanderer.observe(command, play.view)

@@ -48,7 +48,7 @@ _Played = tuple[str, Shown, list[Completion]]
 
 RECENT_ROUNDS = 5
 """Rounds of the learner's plays that it learns from; older ones show mistakes that it no longer makes."""
-PATIENCE = 12
+PATIENCE = 4
 """Refused messages in a row after which the learner's play has nothing more to teach."""
 HELD_OUT_ONE_IN = 12
 """One scene in twelve is held out for development: whole scenes, since other games of a scene give it away."""
