@@ -99,6 +99,15 @@ def test_held_out_scenes_are_played_and_never_learned_from(settings, games, monk
     assert "held-out games won" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("everywhere", "said"), [(True, "every game is of"), (False, "no game is of")])
+def test_games_that_leave_one_side_empty_are_refused_before_anything_is_trained(
+    settings, monkeypatch, everywhere, said
+):
+    monkeypatch.setattr(room, "held_out", lambda game_id: everywhere)
+    with pytest.raises(UsageError, match=said):
+        sft(replace(settings, dev_games=2))
+
+
 def test_one_scene_in_about_twelve_is_held_out_the_same_ones_everywhere():
     scenes = [f"train/pick_and_place_simple-Mug-None-Desk-{number}/trial_T1" for number in range(1, 431)]
     share = sum(map(held_out, scenes)) / len(scenes)

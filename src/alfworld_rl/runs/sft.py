@@ -226,8 +226,9 @@ class _Source:
                     "no won game of --from-results is in the train split under --data-root; "
                     "results of valid_seen and valid_unseen are for measuring and are not learned from"
                 )
-        if not self.games:
-            raise UsageError("every game is of a held-out scene; give more games, or --dev-games 0")
+        if settings.dev_games and not (self.development and self.games):
+            which = "every" if self.development else "no"
+            raise UsageError(f"{which} game is of a held-out scene; give more games, or --dev-games 0")
         self.hash = games_hash(self.games)
 
     def demonstration(self, number: int, protocols: Mapping[Shown, AgentProtocol]) -> Demonstration:
