@@ -33,8 +33,7 @@ def episodes(count: int, vocabulary: int, seed: int) -> list[Datum]:
     for length in np.exp(random.uniform(np.log(300), np.log(3000), count)).astype(int):
         row = random.integers(0, vocabulary, length + 1, dtype=np.int32)
         mask = np.arange(length) % 120 >= 102
-        zeros = np.zeros(length, dtype=np.float32)
-        data.append(Datum(row[:-1], row[1:], mask, zeros, zeros))
+        data.append(Datum(row[:-1], row[1:], mask, np.zeros(length, np.float32), mask.astype(np.float32)))
     return data
 
 
