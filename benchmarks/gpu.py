@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from alfworld_rl.backends.local import LocalBackend, LocalSampler
-from alfworld_rl.backends.protocol import Completion, Datum, Loss
+from alfworld_rl.types import Completion, Datum, LossSpec
 
 
 def prompts(count: int, vocabulary: int) -> list[list[int]]:
@@ -80,17 +80,17 @@ def main() -> int:
     completions, speed = asyncio.run(play(samplers["cuda"], asked, 1.0, arguments.max_tokens))
     data = data_of(asked, completions)
     tokens = sum(len(datum.tokens_T) for datum in data)
-    trainers["cuda"].forward_backward(data, Loss("ppo"))  # first use compiles and allocates
+    trainers["cuda"].forward_backward(data, LossSpec("ppo"))  # first use compiles and allocates
     for weight in trainers["cuda"].weights.values():
         weight.grad = None
     start = time.perf_counter()
-    metrics = trainers["cuda"].forward_backward(data, Loss("ppo"))
+    metrics = trainers["cuda"].forward_backward(data, LossSpec("ppo"))
     seconds = time.perf_counter() - start
     few_data = data[:8]
     for trainer in trainers.values():
         for weight in trainer.weights.values():
             weight.grad = None
-        trainer.forward_backward(few_data, Loss("ppo"))
+        trainer.forward_backward(few_data, LossSpec("ppo"))
     gradient = max(
         float((weight.grad.cpu() - trainers["cpu"].weights[name].grad).abs().max())  # type: ignore[union-attr,operator]
         for name, weight in trainers["cuda"].weights.items()

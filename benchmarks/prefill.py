@@ -22,7 +22,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from alfworld_rl.agent.protocol import AgentProtocol, CommandsShown, answer_text
 from alfworld_rl.agent.transcript import Transcript
 from alfworld_rl.backends.local import builtin
-from alfworld_rl.backends.protocol import Completion
+from alfworld_rl.types import Completion
 from alfworld_rl.world import View
 
 TURNS = 22

@@ -25,7 +25,7 @@ from transformers import AutoTokenizer
 from alfworld_rl.agent.protocol import NOTHING_HAPPENS, AgentProtocol, admissible, answer_text
 from alfworld_rl.agent.transcript import Transcript
 from alfworld_rl.backends.local import builtin
-from alfworld_rl.backends.protocol import Completion, Sampled, Usage
+from alfworld_rl.types import Completion, Sampled, Usage
 from alfworld_rl.games import GameRef, discover
 from alfworld_rl.rollout import Group, RolloutSettings, collect, request_seed
 from alfworld_rl.world import Game, View, World

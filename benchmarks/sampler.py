@@ -24,7 +24,7 @@ from transformers import AutoModelForCausalLM
 
 from alfworld_rl.agent.protocol import AgentProtocol, answer_text
 from alfworld_rl.backends.local import LocalBackend, LocalSampler, builtin
-from alfworld_rl.backends.protocol import Usage
+from alfworld_rl.types import Usage
 from alfworld_rl.games import discover
 from alfworld_rl.world import Game, View, World
 

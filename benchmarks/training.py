@@ -21,7 +21,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from alfworld_rl.backends.local import LocalBackend, builtin
-from alfworld_rl.backends.protocol import Datum, Loss
+from alfworld_rl.types import Datum, LossSpec
 
 RIVAL_BATCH = 8
 
@@ -79,7 +79,7 @@ def main() -> int:
             backend = LocalBackend(Path(runs), device="cpu", micro_batch_tokens=budget)
             trainer = backend.new_trainer(arguments.base_model, lora_rank=0, seed=0)
         start = time.perf_counter()
-        metrics = trainer.forward_backward(data, Loss("cross_entropy"))
+        metrics = trainer.forward_backward(data, LossSpec("cross_entropy"))
         speed = tokens / (time.perf_counter() - start)
         fastest = max(fastest, speed)
         memory.append(metrics["peak_memory_mb"])

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from alfworld_rl.backends.protocol import Completion, Sampled, Usage
+from alfworld_rl.types import Completion, Sampled, Usage
 
 _TOOLS = (
     "{%- if tools %}{{ '<|im_start|>system\\n' }}"

@@ -14,16 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from agent_models import call, qwen_like
-from alfworld_rl.backends.protocol import (
-    AdamParams,
-    Checkpoint,
-    CheckpointError,
-    Completion,
-    Datum,
-    Loss,
-    Sampled,
-    Usage,
-)
+from alfworld_rl.types import AdamParams, Completion, Datum, LossSpec, Sampled, Usage
+from alfworld_rl.backends.base import Checkpoint, CheckpointError
 
 TOKENIZER = qwen_like()
 
@@ -70,7 +62,7 @@ class ScriptedTrainer:
         self.steps = steps
         self._gradient = hashlib.sha256()
 
-    def forward_backward(self, data: Sequence[Datum], loss: Loss) -> dict[str, float]:
+    def forward_backward(self, data: Sequence[Datum], loss: LossSpec) -> dict[str, float]:
         self.backend.moment("forward_backward")
         for datum in data:
             for array in (datum.tokens_T, datum.targets_T, datum.logprobs_T, datum.advantages_T):

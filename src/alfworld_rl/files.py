@@ -1,36 +1,37 @@
-"""Files that say the truth after a crash: whole or absent, appended line by line, held by one process."""
+"""Files that say the truth after a crash: whole or absent, appended line by line, locked by one process."""
 
 import contextlib
-import fcntl
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock, Timeout
 
 from alfworld_rl.errors import AlfworldRLError, UsageError
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Replace `path` by `text` so that a crash at any moment leaves the old content or the new one."""
+def atomic_write(path: Path, content: str | bytes) -> None:
+    """Replace `path` by `content` so that a crash at any moment leaves the old content or the new one."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        with partial.open("w", encoding="utf-8") as file:
-            file.write(text)
+        with partial.open("wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)
-        synced(path.parent)
+        fsync(path.parent)
     except OSError as error:
         partial.unlink(missing_ok=True)
         raise AlfworldRLError(f"{path} cannot be written ({error.strerror or error})") from error
 
 
-def append_line(path: Path, value: Mapping[str, Any]) -> None:
+def append_jsonl(path: Path, value: Mapping[str, Any]) -> None:
     """Add one JSON object as a line, on the disk when this returns."""
     line = json.dumps(value, ensure_ascii=False) + "\n"
     try:
-        with path.open("a", encoding="utf-8") as file:
+        with path.open("a", encoding="utf-8", newline="\n") as file:
             file.write(line)
             file.flush()
             os.fsync(file.fileno())
@@ -38,7 +39,12 @@ def append_line(path: Path, value: Mapping[str, Any]) -> None:
         raise AlfworldRLError(f"{path} cannot be written ({error.strerror or error})") from error
 
 
-def whole_lines(path: Path) -> list[dict[str, Any]]:
+def write_jsonl(path: Path, values: Iterable[Mapping[str, Any]]) -> None:
+    """Replace `path` by these lines, in one piece."""
+    atomic_write(path, "".join(json.dumps(value, ensure_ascii=False) + "\n" for value in values))
+
+
+def read_jsonl(path: Path) -> list[dict[str, Any]]:
     """The JSON objects of a file of lines. A torn last line, which a crash leaves, is not there yet.
 
     Raises AlfworldRLError, naming the line, where the file is broken anywhere else.
@@ -61,36 +67,57 @@ def whole_lines(path: Path) -> list[dict[str, Any]]:
     return values
 
 
+def read_json(path: Path) -> dict[str, Any]:
+    """The JSON object that a file holds. Raises AlfworldRLError, naming the file, for anything else."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise AlfworldRLError(f"{path} cannot be read ({error})") from error
+    if not isinstance(value, dict):
+        raise AlfworldRLError(f"{path} does not hold a JSON object")
+    return value
+
+
 @contextlib.contextmanager
-def held(path: Path, what: str) -> Iterator[None]:
-    """Hold the lock file `path` for this process alone. Raises UsageError where another holds it.
+def file_lock(path: Path, what: str) -> Iterator[None]:
+    """Lock the file `path` for this process alone. Raises UsageError where another has it.
 
     The lock goes with the process, however it ends; a file that a killed process left behind locks nobody out.
     """
-    while True:
-        try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        except OSError as error:
-            raise UsageError(f"{path} cannot be written ({error.strerror or error})") from error
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(descriptor)
-            raise UsageError(f"{what} is in use by another process; wait for it or choose another name") from None
-        # The holder before may have removed the file between our open and our lock: then we hold nothing.
-        with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(descriptor), path.stat()):
-                break
-        os.close(descriptor)
+    lock = FileLock(path, blocking=False)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise UsageError(f"{what} is in use by another process; wait for it or choose another name") from None
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written ({error.strerror or error})") from error
     try:
         yield
     finally:
-        path.unlink(missing_ok=True)
-        os.close(descriptor)
+        # Removed while it is still locked: filelock looks whether a file that it waited for is still there.
+        with contextlib.suppress(OSError):
+            path.unlink()
+        lock.release()
 
 
-def synced(path: Path) -> None:
-    """Have a file, or the names in a folder, on the disk when this returns: a rename before that could outlive them."""
+def writable(folder: Path) -> str | None:
+    """Why no file can be written in `folder` (made if it is not there), or None."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        return f"{folder} cannot be made ({error.strerror or error})"
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return f"{folder} cannot be written to; change its permissions or choose another"
+    return None
+
+
+def fsync(path: Path) -> None:
+    """Have a file, or the names in a folder, on the disk when this returns: a rename before that could outlive them.
+
+    Windows gives no handle to a folder; its renames are journalled.
+    """
+    if os.name == "nt" and path.is_dir():
+        return
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

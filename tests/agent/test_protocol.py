@@ -8,18 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent_models import NOT_SPECIAL, SPECIAL, TEMPLATES, call, qwen_like
-from alfworld_rl.agent.protocol import (
-    TOOL,
-    AgentProtocol,
-    ChatTemplateError,
-    admissible,
-    answer_text,
-    opening_text,
-    protocol_hash,
-    read_action,
-    system_text,
-)
-from alfworld_rl.backends.protocol import Completion
+from alfworld_rl.agent.protocol import TOOL, AgentProtocol, ChatTemplateError, admissible, answer_text, opening_text, protocol_hash, read_action, system_text
+from alfworld_rl.types import Completion
 from alfworld_rl.world import Game, View, World
 
 VIEW = View(

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alfworld_rl.agent.transcript import Transcript
-from alfworld_rl.backends.protocol import Completion
+from alfworld_rl.types import Completion
 
 tokens = st.lists(st.integers(0, 2**31 - 1), max_size=20)
 completions = st.lists(st.tuples(st.integers(0, 2**31 - 1), st.floats(-50, 0, width=32)), max_size=20).map(

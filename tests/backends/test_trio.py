@@ -15,17 +15,8 @@ import torch
 
 from alfworld_rl.backends import trio
 from alfworld_rl.backends.local import builtin
-from alfworld_rl.backends.protocol import (
-    AdamParams,
-    BackendError,
-    BalanceError,
-    CheckpointError,
-    Datum,
-    Loss,
-    Sampled,
-    Sampler,
-    SamplingError,
-)
+from alfworld_rl.types import AdamParams, Datum, LossSpec, Sampled
+from alfworld_rl.backends.base import BackendError, BalanceError, CheckpointError, Sampler, SamplingError
 from alfworld_rl.backends.trio import TrioBackend, TrioTrainer
 from alfworld_rl.errors import AlfworldRLError, UsageError
 from trio_server import API_KEY, MODEL, LearningEngine, Model, ScriptedEngine, Service, TrioServer
@@ -132,7 +123,7 @@ def test_only_sampled_tokens_are_trained_on_with_the_logprobs_they_were_sampled_
 ) -> None:
     sampler = trainer.sampler()
     data = [datum(sampler, 1.0, seed=1), datum(sampler, -1.0, seed=2)]
-    metrics = trainer.forward_backward(data, Loss("ppo", 0.7, 1.4))
+    metrics = trainer.forward_backward(data, LossSpec("ppo", 0.7, 1.4))
     assert service.ledger.check_training() == 2
     (sent,) = service.ledger.trained
     assert (sent.loss, sent.config) == ("ppo", {"clip_low_threshold": 0.7, "clip_high_threshold": 1.4})
@@ -147,7 +138,7 @@ def test_only_sampled_tokens_are_trained_on_with_the_logprobs_they_were_sampled_
 
 def test_cross_entropy_leaves_out_what_is_masked(trainer: TrioTrainer, service: Service) -> None:
     shown = datum(trainer.sampler(), 0.5)
-    trainer.forward_backward([shown], Loss("cross_entropy"))
+    trainer.forward_backward([shown], LossSpec("cross_entropy"))
     (record,) = service.ledger.trained_data()
     assert np.array_equal(record.targets_T != -100, shown.mask_T)
 
@@ -164,7 +155,7 @@ def test_a_batch_over_the_limits_is_split_and_its_gradient_stays_the_same(
         trainer = backend.new_trainer(MODEL, lora_rank=8, seed=0)
         base = backend.sampler(MODEL)
         data = [datum(base, (-1.0) ** n, PROMPT[: 8 + 3 * n], seed=n) for n in range(5)]
-        trainer.forward_backward(data, Loss())
+        trainer.forward_backward(data, LossSpec())
         trainer.optim_step(OPTIMIZE)
         assert [len(part.data) for part in service.ledger.trained] == ([5] if limit == 64 else [2, 2, 1])
         assert {part.total_active_tokens for part in service.ledger.trained} == {sum(d.mask_T.sum() for d in data)}
@@ -186,7 +177,7 @@ def test_what_is_trained_through_the_service_learns(server: TrioServer, service:
         return sum(asyncio.run(trainer.sampler().logprobs(sequence))[len(PROMPT) :])
 
     before = logprob()
-    trainer.forward_backward([rewarded], Loss())
+    trainer.forward_backward([rewarded], LossSpec())
     trainer.optim_step(AdamParams(learning_rate=1e-3))
     assert logprob() > before + 0.1
     backend.close()
@@ -215,12 +206,12 @@ def test_a_step_that_never_came_leaves_no_gradient_behind(server: TrioServer, se
         sampler = trainer.sampler()
         if killed:
             state = trainer.save_state("before")
-            trainer.forward_backward([datum(sampler, -3.0, seed=9)], Loss())
+            trainer.forward_backward([datum(sampler, -3.0, seed=9)], LossSpec())
             backend.close()
             backend = TrioBackend(max_in_flight=4)
             trainer = backend.resume_trainer(state)
             sampler = trainer.sampler()
-        trainer.forward_backward([datum(sampler, 1.0)], Loss())
+        trainer.forward_backward([datum(sampler, 1.0)], LossSpec())
         trainer.optim_step(OPTIMIZE)
         results.append(asyncio.run(trainer.sampler().logprobs(PROMPT)))
         backend.close()
@@ -236,7 +227,7 @@ def test_the_longest_sequence_is_what_the_service_says(server: TrioServer, servi
     long_T = np.zeros(8001, np.int32)
     too_long = Datum(long_T, long_T, long_T == 0, long_T.astype(np.float32), long_T.astype(np.float32))
     with pytest.raises(BackendError, match=r"at most 8000 tokens.*--max-trajectory-tokens"):
-        trainer.forward_backward([too_long], Loss())
+        trainer.forward_backward([too_long], LossSpec())
     backend.close()
 
 
@@ -319,14 +310,14 @@ def test_balance_that_ends_in_mid_run_still_lets_the_last_weights_be_saved(
     with pytest.raises(BalanceError):
         sample(sampler)
     with pytest.raises(BalanceError, match="last saved state"):
-        trainer.forward_backward(data, Loss())
+        trainer.forward_backward(data, LossSpec())
     state = trainer.save_state("when-the-money-ran-out")
     with pytest.raises(BackendError, match="gradient"):
         trainer.optim_step(OPTIMIZE)
     assert service.ledger.optimizer_steps == []
     service.balance = None
     go_on = backend.resume_trainer(state)
-    go_on.forward_backward(data, Loss())
+    go_on.forward_backward(data, LossSpec())
     go_on.optim_step(OPTIMIZE)
 
 
@@ -338,7 +329,7 @@ def test_a_lost_part_of_a_batch_ends_the_run_without_a_step(server: TrioServer, 
     data = [datum(sampler, advantage) for advantage in (1.0, -1.0, 1.0)]
     service.faults.fail_event("trainer.forward_backward", "out_of_memory", "CUDA out of memory")
     with pytest.raises(BackendError, match="out of memory"):
-        trainer.forward_backward(data, Loss())
+        trainer.forward_backward(data, LossSpec())
     with pytest.raises(BackendError, match="last saved state"):
         trainer.optim_step(OPTIMIZE)
     assert service.ledger.optimizer_steps == []
@@ -348,7 +339,7 @@ def test_a_lost_part_of_a_batch_ends_the_run_without_a_step(server: TrioServer, 
 def test_after_a_step_of_unknown_outcome_nothing_is_saved_as_if_it_were_known(
     trainer: TrioTrainer, service: Service
 ) -> None:
-    trainer.forward_backward([datum(trainer.sampler(), 1.0)], Loss())
+    trainer.forward_backward([datum(trainer.sampler(), 1.0)], LossSpec())
     service.faults.fail_event("trainer.optimize_step", "internal_error", "worker lost")
     with pytest.raises(BackendError, match="worker lost"):
         trainer.optim_step(OPTIMIZE)
@@ -376,7 +367,7 @@ def test_a_minute_without_the_service_is_ridden_out_and_said(
         server.start()
 
     for work in (
-        lambda: trainer.forward_backward(data, Loss()),
+        lambda: trainer.forward_backward(data, LossSpec()),
         lambda: trainer.optim_step(OPTIMIZE),
         lambda: sample(sampler),
         trainer.sampler,
@@ -480,11 +471,11 @@ def test_a_service_that_forgot_its_runs_says_where_to_go_on(
     state = trainer.save_state("a")
     service.forget_runs()
     with pytest.raises(AlfworldRLError, match="no training run"):
-        trainer.forward_backward(data, Loss())
+        trainer.forward_backward(data, LossSpec())
     with pytest.raises(AlfworldRLError, match="last saved state"):
-        trainer.forward_backward(data, Loss())
+        trainer.forward_backward(data, LossSpec())
     go_on = backend.resume_trainer(state)
-    go_on.forward_backward(data, Loss())
+    go_on.forward_backward(data, LossSpec())
 
 
 # --- how it ends

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from agent_models import call
-from alfworld_rl.backends.protocol import BalanceError, SamplingError
+from alfworld_rl.backends.base import BalanceError, SamplingError
 from alfworld_rl.errors import AlfworldRLError, UsageError
 from alfworld_rl.evaluation.command import evaluate
 from alfworld_rl.evaluation.results import read_results

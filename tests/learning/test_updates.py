@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from alfworld_rl.backends.protocol import AdamParams, BackendError, Datum, Loss
+from alfworld_rl.types import AdamParams, Datum, LossSpec
+from alfworld_rl.backends.base import BackendError
 from alfworld_rl.learning import LearningSettings, update, with_kl_penalty
 
 
@@ -34,7 +35,7 @@ class RecordingTrainer:
 def test_the_documents_recipe_is_one_gradient_and_one_step():
     trainer = RecordingTrainer()
     done = update(trainer, [datum(1), datum(2, 5)], LearningSettings(), number=0, seed=1)
-    assert trainer.calls == [("gradient", [1, 2], Loss("ppo", 0.8, 1.2)), ("step", AdamParams())]
+    assert trainer.calls == [("gradient", [1, 2], LossSpec("ppo", 0.8, 1.2)), ("step", AdamParams())]
     assert (done.optimizer_steps, done.trained_tokens, done.skipped) == (1, 8, False)
     assert done.metrics == {
         "loss_sum": 1.0, "loss_mean": 0.5, "token_count": 2.0, "grad_norm": 2.0, "learning_rate": 1e-6,
@@ -119,7 +120,7 @@ async def test_the_kl_penalty_pulls_back_to_the_reference():
 def test_settings_that_cannot_be_are_told_all_at_once():
     assert LearningSettings().problems() == []
     bad = LearningSettings(
-        advantage="best", loss=Loss("cross_entropy", 1.1, 0.9), adam=AdamParams(learning_rate=0), epochs=0,
+        advantage="best", loss=LossSpec("cross_entropy", 1.1, 0.9), adam=AdamParams(learning_rate=0), epochs=0,
         minibatches=0, warmup_steps=-1, kl_coef=float("nan"),
     )  # fmt: skip
     assert len(bad.problems()) == 8

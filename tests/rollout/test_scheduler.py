@@ -6,7 +6,8 @@ import re
 import pytest
 
 from agent_models import ScriptedSampler, call, qwen_like
-from alfworld_rl.backends.protocol import BalanceError, Completion, SamplingError, Usage
+from alfworld_rl.backends.base import BalanceError, SamplingError
+from alfworld_rl.types import Completion, Usage
 from alfworld_rl.games import GameRef
 from alfworld_rl.rollout import RolloutSettings, collect, request_seed
 from alfworld_rl.rollout import environments as environments_module

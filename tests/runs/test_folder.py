@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from alfworld_rl.backends.protocol import Usage
+from alfworld_rl.types import Usage
 from alfworld_rl.errors import AlfworldRLError, UsageError
 from alfworld_rl.files import whole_lines
 from alfworld_rl.runs.folder import Record, RunFolder, Saved

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from alfworld_rl.backends.protocol import Usage
+from alfworld_rl.types import Usage
 from alfworld_rl.errors import UsageError
 from alfworld_rl.runs import money
 from alfworld_rl.runs.money import GameTokens, Prices, affordable, cost, estimate

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from alfworld_rl.backends.protocol import BalanceError, SamplingError
+from alfworld_rl.backends.base import BalanceError, SamplingError
 from alfworld_rl.errors import AlfworldRLError, UsageError
 from alfworld_rl.files import whole_lines
 from alfworld_rl.games import generate

@@ -10,7 +10,7 @@ from transformers import AutoTokenizer
 
 from alfworld_rl.agent.demonstrator import Demonstrator
 from alfworld_rl.agent.protocol import AgentProtocol
-from alfworld_rl.backends.protocol import Completion, Sampled, Usage
+from alfworld_rl.types import Completion, Sampled, Usage
 from alfworld_rl.errors import UsageError
 from alfworld_rl.games import discover
 from alfworld_rl.learning.demonstrations import (

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from alfworld_rl.backends.protocol import AdamParams, Completion, Datum, Loss
+from alfworld_rl.types import AdamParams, Completion, Datum, LossSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class EngineSampler(Protocol):
 
 
 class EngineTrainer(Protocol):
-    def forward_backward(self, data: Sequence[Datum], loss: Loss, share: float) -> PartResult:
+    def forward_backward(self, data: Sequence[Datum], loss: LossSpec, share: float) -> PartResult:
         """Accumulate `share` times the gradient of the mean over these data's trained tokens."""
         ...
 
@@ -93,11 +93,11 @@ class _LearningTrainer:
     def __init__(self, trainer: Any) -> None:
         self._trainer = trainer
 
-    def forward_backward(self, data: Sequence[Datum], loss: Loss, share: float) -> PartResult:
+    def forward_backward(self, data: Sequence[Datum], loss: LossSpec, share: float) -> PartResult:
         # Every loss of the protocol is linear in the advantage, which can therefore carry the weight of this part
         # of the batch. Cross entropy is cispo with a ratio held at 1 and the token's weight as its advantage.
         if loss.name == "cross_entropy":
-            loss = Loss("cispo", 1.0, 1.0)
+            loss = LossSpec("cispo", 1.0, 1.0)
         weighted = [replace(datum, advantages_T=datum.advantages_T * np.float32(share)) for datum in data]
         metrics = self._trainer.forward_backward(weighted, loss)
         return PartResult(metrics["loss_sum"] / share)
@@ -201,7 +201,7 @@ class _ScriptedTrainer:
     def __init__(self, run: str) -> None:
         self._run = run
 
-    def forward_backward(self, data: Sequence[Datum], loss: Loss, share: float) -> PartResult:
+    def forward_backward(self, data: Sequence[Datum], loss: LossSpec, share: float) -> PartResult:
         return PartResult(
             float(sum(-datum.advantages_T[datum.mask_T].sum() for datum in data)),
             [datum.logprobs_T for datum in data],

@@ -65,7 +65,8 @@ from pytrio.protocol.control.training_run.list import TrainingRunListResponse
 from pytrio.protocol.control.training_run.renew import TrainingRunRenewResponse
 from pytrio.protocol.control.training_run.update import TrainingRunUpdateRequest, TrainingRunUpdateResponse
 
-from alfworld_rl.backends.protocol import AdamParams, Checkpoint, Datum, Loss
+from alfworld_rl.types import AdamParams, Datum, LossSpec
+from alfworld_rl.backends.base import Checkpoint
 from trio_server.engines import Engine, EngineSampler, EngineTrainer, Parameters
 from trio_server.faults import Faults
 from trio_server.ledger import DatumRecord, Ledger, SampleRecord, TrainRecord
@@ -614,7 +615,7 @@ class Service:
         if not active:
             raise Refusal(0, "validation_failed", "nothing to train on: every target is -100")
         config = payload.loss.config
-        loss = Loss(
+        loss = LossSpec(
             payload.loss.type,  # type: ignore[arg-type]
             float(config.get("clip_low_threshold", 0.8)),  # type: ignore[arg-type]
             float(config.get("clip_high_threshold", 1.2)),  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, Literal
 
-from alfworld_rl.backends.protocol import Completion, Tokenizer
+from alfworld_rl.types import Completion, Tokenizer
 from alfworld_rl.errors import UsageError
 from alfworld_rl.world.view import View
 

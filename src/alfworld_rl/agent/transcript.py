@@ -7,7 +7,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from alfworld_rl.backends.protocol import Completion, Datum
+from alfworld_rl.types import Completion, Datum
 
 
 class Transcript:

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
+from alfworld_rl.config import differences
 from alfworld_rl.evaluation.results import Results
-from alfworld_rl.evaluation.statistics import PairedComparison, compare_paired, mean, sign_flip_test
-from alfworld_rl.runs.settings import differences
+from alfworld_rl.evaluation.compare import Change, compare
 
 
 def mismatches(results: Mapping[str, Results]) -> list[str]:
@@ -32,45 +32,26 @@ def comparisons(before_label: str, before: Results, after_label: str, after: Res
     Success with one trajectory a game is tested by McNemar's exact test; with several, and for steps and reward, by
     the randomization test on the games' means.
     """
-    if not before.trajectories or _games(before) != _games(after):
+    if not before.rows or _games(before) != _games(after):
         return []
-    if before.won and after.won:
-        sentences = [_flips(before_label, after_label, compare_paired(before.won, after.won))]
-    else:
-        sentences = [_change(before_label, after_label, "success", before.per_game("won"), after.per_game("won"))]
-    for what in ("steps", "reward"):
-        means_before, means_after = before.per_game(what), after.per_game(what)
-        if means_before and means_after:
-            sentences.append(_change(before_label, after_label, what, means_before, means_after))
-    return sentences
+    pair = f"{before_label} -> {after_label}"
+    return [_sentence(pair, before_label, after_label, change) for change in compare(before, after).changes.values()]
 
 
-def _flips(before_label: str, after_label: str, comparison: PairedComparison) -> str:
-    gained, lost = len(comparison.gained), len(comparison.lost)
-    return (
-        f"{before_label} -> {after_label}: {comparison.difference:+.1%} on the same {comparison.games} games; "
-        f"{gained} won only by {after_label}, {lost} only by {before_label}; "
-        f"McNemar's exact {_verdict(comparison.p_value)}"
-    )
-
-
-def _change(
-    before_label: str, after_label: str, what: str, before: Mapping[str, float], after: Mapping[str, float]
-) -> str:
-    changes_N = [after[game] - before[game] for game in before]
-    mean_change = f"{mean(changes_N):+.1%}" if what == "success" else f"{mean(changes_N):+.2f} {what}"
-    return (
-        f"{before_label} -> {after_label}: {mean_change} a game on the same {len(changes_N)} games; "
-        f"randomization test {_verdict(sign_flip_test(changes_N))}"
-    )
-
-
-def _verdict(p_value: float) -> str:
-    return f"p = {p_value:.3g} ({'a significant difference' if p_value < 0.05 else 'not significant at 5%'})"
+def _sentence(pair: str, before_label: str, after_label: str, change: Change) -> str:
+    p_value = f"p = {change.p_value:.3g} ({'a significant difference' if change.significant else 'not significant at 5%'})"
+    if change.gained is not None and change.lost is not None:
+        return (
+            f"{pair}: {change.mean_change:+.1%} on the same {change.games} games; "
+            f"{len(change.gained)} won only by {after_label}, {len(change.lost)} only by {before_label}; "
+            f"McNemar's exact {p_value}"
+        )
+    amount = f"{change.mean_change:+.1%}" if change.what == "success" else f"{change.mean_change:+.2f} {change.what}"
+    return f"{pair}: {amount} a game on the same {change.games} games; randomization test {p_value}"
 
 
 def _other_games(first_label: str, first: Results, label: str, other: Results) -> list[str]:
-    if first.trajectories and other.trajectories:
+    if first.rows and other.rows:
         missing = sorted(_games(first) - _games(other))
         extra = sorted(_games(other) - _games(first))
         if missing or extra:
@@ -87,7 +68,7 @@ def _other_games(first_label: str, first: Results, label: str, other: Results) -
 
 
 def _games(results: Results) -> set[str]:
-    return {line["game_id"] for line in results.trajectories}
+    return {row.game_id for row in results.rows}
 
 
 def _counts(results: Results) -> str:

@@ -19,25 +19,14 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
 
-from alfworld_rl.backends.protocol import (
-    AdamParams,
-    BackendError,
-    BalanceError,
-    Checkpoint,
-    CheckpointError,
-    Completion,
-    Datum,
-    Loss,
-    Metrics,
-    Sampled,
-    SamplingError,
-    Tokenizer,
-    Usage,
-)
+from alfworld_rl.types import AdamParams, Capabilities, Completion, Datum, LossSpec, Metrics, Sampled, SamplingParams, Tokenizer, TrainingStart, Usage
+from alfworld_rl.backends.kinds import TRIO
+from alfworld_rl.backends.base import BackendError, BalanceError, Checkpoint, CheckpointError, SamplingError
 from alfworld_rl.errors import AlfworldRLError, UsageError
 
 log = logging.getLogger(__name__)
@@ -237,20 +226,14 @@ class TrioSampler:
     def tokenizer(self) -> Tokenizer:
         return self._service.tokenizer(self._client)
 
-    async def sample(
-        self,
-        prompt: Sequence[int],
-        *,
-        n: int = 1,
-        max_tokens: int,
-        temperature: float = 1.0,
-        top_p: float = 1.0,
-        seed: int = 0,
-        stop: Sequence[str] = (),
-    ) -> Sampled:
-        """See `protocol.Sampler`. A response that was cut off on its way is sampled again with the same seed."""
+    async def sample(self, prompt: Sequence[int], params: SamplingParams, *, n: int = 1) -> Sampled:
+        """See `base.Sampler`. A response that was cut off on its way is sampled again with the same seed."""
         parameters = self._service.sdk.SamplingParams(
-            max_tokens=max_tokens, temperature=temperature, top_p=top_p, seed=seed, stop=list(stop) or None
+            max_tokens=params.max_tokens,
+            temperature=params.temperature,
+            top_p=params.top_p,
+            seed=params.seed,
+            stop=list(params.stop) or None,
         )
         response = await self._asked(
             lambda: self._client.sample_async(
@@ -269,7 +252,7 @@ class TrioSampler:
         return Sampled(completions, Usage(prefill=response.input_tokens or len(prompt), sampled=written))
 
     async def logprobs(self, tokens: Sequence[int]) -> list[float]:
-        """See `protocol.Sampler`. PyTRIO writes (and bills) one token to get there."""
+        """See `base.Sampler`. PyTRIO writes (and bills) one token to get there."""
         prompt = self._service.sdk.ModelInput.from_ints(list(tokens))
         given = await self._asked(lambda: self._client.compute_logprobs_async(prompt), "computing logprobs")
         if len(given) != len(tokens) or any(value is None for value in given[1:]):
@@ -331,8 +314,8 @@ class TrioTrainer:
     def tokenizer(self) -> Tokenizer:
         return self._service.tokenizer(self._client)
 
-    def forward_backward(self, data: Sequence[Datum], loss: Loss) -> Metrics:
-        """See `protocol.Trainer`."""
+    def forward_backward(self, data: Sequence[Datum], loss: LossSpec) -> Metrics:
+        """See `base.Trainer`."""
         self._require(weights=True, gradient=True)
         if not data:
             raise UsageError("forward_backward needs at least one datum")
@@ -354,7 +337,7 @@ class TrioTrainer:
         metrics = {name: float(value) for name, value in output.metrics.items()}
         return {**metrics, **_ratio_metrics(data, output.loss_fn_outputs, loss)}
 
-    def _sdk_datum(self, datum: Datum, loss: Loss) -> Any:
+    def _sdk_datum(self, datum: Datum, loss: LossSpec) -> Any:
         sdk, mask_T = self._service.sdk, datum.mask_T
 
         # Ready-made TensorData: from an array the SDK would import torch just to look whether it is a tensor.
@@ -370,7 +353,7 @@ class TrioTrainer:
         return sdk.Datum(model_input=sdk.ModelInput.from_ints(datum.tokens_T.tolist()), loss_fn_inputs=inputs)
 
     def optim_step(self, adam: AdamParams) -> Metrics:
-        """See `protocol.Trainer`."""
+        """See `base.Trainer`."""
         self._require(weights=True, gradient=True)
         parameters = self._service.sdk.AdamParams(
             learning_rate=adam.learning_rate,
@@ -392,17 +375,17 @@ class TrioTrainer:
         return {name: float(value) for name, value in output.metrics.items()}
 
     def sampler(self) -> TrioSampler:
-        """See `protocol.Trainer`. The weights go to a temporary checkpoint, which PyTRIO drops after six hours."""
+        """See `base.Trainer`. The weights go to a temporary checkpoint, which PyTRIO drops after six hours."""
         self._require(weights=True)
         client = self._service.run(self._client.save_weights_and_get_sampling_client_async, "opening a sampler")
         return TrioSampler(self._service, client)
 
     def save_state(self, name: str) -> str:
-        """See `protocol.Trainer`. Characters that PyTRIO does not take in a name become '-'."""
+        """See `base.Trainer`. Characters that PyTRIO does not take in a name become '-'."""
         return self._saved(self._client.save_state_async, name, "saving the state")
 
     def save_sampler_weights(self, name: str) -> str:
-        """See `protocol.Trainer`. Characters that PyTRIO does not take in a name become '-'."""
+        """See `base.Trainer`. Characters that PyTRIO does not take in a name become '-'."""
         return self._saved(self._client.save_weights_for_sampler_async, name, "saving sampler weights")
 
     def _saved(self, save: Callable[[str], Awaitable[Any]], name: str, doing: str) -> str:
@@ -423,7 +406,7 @@ class TrioTrainer:
             raise BackendError("a gradient of this run was lost: go on from the last saved state in a new run")
 
 
-def _ratio_metrics(data: Sequence[Datum], outputs: Sequence[Any], loss: Loss) -> dict[str, float]:
+def _ratio_metrics(data: Sequence[Datum], outputs: Sequence[Any], loss: LossSpec) -> dict[str, float]:
     """How far the policy has moved from the one that sampled, where the service returns the new logprobs.
 
     `approx_kl` is the estimator k3 of http://joschu.net/blog/kl-approx.html.
@@ -455,48 +438,62 @@ class TrioBackend:
     def __init__(self, *, max_in_flight: int) -> None:
         self._service = _Service(max_in_flight)
 
-    def new_trainer(self, base_model: str, *, lora_rank: int, seed: int) -> TrioTrainer:
-        """See `protocol.Backend`. Raises UsageError, naming the models there are, for one that PyTRIO does not know."""
-        create = self._service.client.create_lora_training_client_async
-        client = self._opened(lambda: create(base_model, rank=lora_rank, seed=seed), base_model, "training")
-        return TrioTrainer(self._service, client)
-
-    def resume_trainer(self, state_uri: str) -> TrioTrainer:
-        """See `protocol.Backend`."""
-        _require_kind(state_uri, "training_state", "to go on with training, use the URI after `Saved state:`")
-        create = self._service.client.create_training_client_from_state_with_optimizer_async
-        return TrioTrainer(self._service, self._from_checkpoint(lambda: create(state_uri), state_uri))
-
-    def trainer_from(self, uri: str, *, seed: int) -> TrioTrainer:
-        """See `protocol.Backend`. PyTRIO keeps the seed of the run that the checkpoint comes from."""
-        _require_kind(uri)
-        create = self._service.client.create_training_client_from_state_async
-        return TrioTrainer(self._service, self._from_checkpoint(lambda: create(uri), uri))
-
-    def sampler(self, base_model: str, model_path: str | None = None) -> TrioSampler:
-        """See `protocol.Backend`. Raises UsageError, naming the models there are, for one that PyTRIO does not know."""
-        create = self._service.client.create_sampling_client_async
-        if model_path is None:
-            client = self._opened(lambda: create(base_model), base_model, "sampling")
-        else:
-            _require_kind(model_path, "sampler_weights", "to sample, use the URI after `Saved sampler weights:`")
-            client = self._from_checkpoint(lambda: create(base_model, model_path), model_path)
-        return TrioSampler(self._service, client)
-
-    def max_sequence_tokens(self, base_model: str) -> int | None:
-        """The longest sequence that the service both samples and trains on, or None where it names no limit."""
+    def capabilities(self, base_model: str) -> Capabilities:
+        """See `base.Backend`. The longest sequence is what the service both samples and trains on."""
         limits: list[int | None] = []
-        for model in self._capabilities():
+        for model in self._models():
             if model.model_name == base_model:
                 limits += [model.max_context_length, model.training.max_seq_len, model.sampling.max_seq_len]
                 limits += [model.training.max_tokens_per_request]
-        return min((limit for limit in limits if limit is not None), default=None)
+        longest = min((limit for limit in limits if limit is not None), default=None)
+        return replace(TRIO, max_sequence_tokens=longest)
+
+    def trainer(self, start: TrainingStart, *, lora_rank: int, seed: int) -> TrioTrainer:
+        """See `base.Backend`. Raises UsageError, naming the models there are, for one that PyTRIO does not know.
+
+        PyTRIO keeps the seed of the run that a checkpoint comes from.
+        """
+        client, service = self._service.client, self._service
+        if (base_model := start.base_model) is not None:
+            create = client.create_lora_training_client_async
+            opened = self._opened(lambda: create(base_model, rank=lora_rank, seed=seed), base_model, "training")
+            return TrioTrainer(service, opened)
+        if (state := start.state) is not None:
+            _require_kind(state, "training_state", "to go on with training, use the URI after `Saved state:`")
+            resume = client.create_training_client_from_state_with_optimizer_async
+            return TrioTrainer(service, self._from_checkpoint(lambda: resume(state), state))
+        weights = str(start.weights)
+        _require_kind(weights)
+        begin = client.create_training_client_from_state_async
+        return TrioTrainer(service, self._from_checkpoint(lambda: begin(weights), weights))
+
+    def sampler(self, base_model: str, weights: str | None = None) -> TrioSampler:
+        """See `base.Backend`. Raises UsageError, naming the models there are, for one that PyTRIO does not know."""
+        create = self._service.client.create_sampling_client_async
+        if weights is None:
+            client = self._opened(lambda: create(base_model), base_model, "sampling")
+        else:
+            _require_kind(weights, "sampler_weights", "to sample, use the URI after `Saved sampler weights:`")
+            client = self._from_checkpoint(lambda: create(base_model, weights), weights)
+        return TrioSampler(self._service, client)
+
+    def delete(self, uri: str) -> None:
+        """See `base.Backend`."""
+        _require_kind(uri)
+        rest, run = self._service.client.create_rest_client(), Checkpoint.parse(uri).run
+
+        async def delete() -> None:
+            for saved in (await rest.list_checkpoints_async(run)).checkpoints:
+                if saved.path == uri:
+                    await rest.delete_checkpoint_async(run, saved.checkpoint_id)
+
+        self._service.run(delete, f"deleting {uri}")
 
     def close(self) -> None:
-        """See `protocol.Backend`."""
+        """See `base.Backend`."""
         self._service.close()
 
-    def _capabilities(self) -> list[Any]:
+    def _models(self) -> list[Any]:
         found = self._service.run(self._service.client.get_server_capabilities_async, "listing the models")
         return list(found.supported_models)
 
@@ -508,7 +505,7 @@ class TrioBackend:
             if getattr(cause, "code", "") != "model_not_found" and getattr(cause, "status_code", 0) != 404:
                 raise
             usable = "training" if use == "training" else "sampling"
-            names = sorted(model.model_name for model in self._capabilities() if getattr(model, usable).available)
+            names = sorted(model.model_name for model in self._models() if getattr(model, usable).available)
             there_are = f"choose --base-model from {', '.join(names)}" if names else "it offers none to this account"
             raise UsageError(f"PyTRIO has no base model {base_model!r} for {use}: {there_are}") from cause
 

@@ -3,6 +3,7 @@
     settings.json         the settings it was started with
     metrics.jsonl         one line an update
     checkpoints.jsonl     one line for every checkpoint that was reported saved
+    trajectories.jsonl    a few trajectories of every update, where they are kept
     state.json            the last finished update, and the saved one that `--resume` goes back to
     metrics.redone.jsonl  updates that were finished but not saved when the run died, and were done again
 
@@ -16,15 +17,14 @@ import json
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from alfworld_rl.backends.protocol import Usage
 from alfworld_rl.errors import AlfworldRLError, UsageError
-from alfworld_rl.files import append_line, held, whole_lines, write_whole
-from alfworld_rl.runs.settings import RunSettings, as_json, from_json, writable
+from alfworld_rl.files import append_jsonl, atomic_write, file_lock, read_json, read_jsonl, writable, write_jsonl
+from alfworld_rl.types import Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +33,19 @@ class Saved:
 
     update: int
     position: int
-    """Games taken from the endless shuffled sequence so far."""
+    """How much of the recipe's endless sequence (of games, of demonstrations) is used up."""
     state_uri: str
     sampler_uri: str | None = None
     usage: Usage = field(default_factory=Usage)
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """The update that did best on the validation games so far, and the URI of its sampler weights."""
+
+    update: int
+    success_rate: float
+    sampler_uri: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +59,18 @@ class Record:
     saved: Saved | None = None
     resumes: int = 0
     finished: bool = False
+    best: Best | None = None
 
 
 class RunFolder:
-    """One run on the disk. Made with `new` or `existing`; hold it with `with folder.in_use(): ...`."""
+    """One run on the disk. Made with `new` or `existing`; lock it with `with folder.in_use(): ...`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.settings_file = path / "settings.json"
         self.metrics_file = path / "metrics.jsonl"
         self.checkpoints_file = path / "checkpoints.jsonl"
+        self.trajectories_file = path / "trajectories.jsonl"
         self.state_file = path / "state.json"
 
     @property
@@ -66,7 +78,7 @@ class RunFolder:
         return self.path.name
 
     @classmethod
-    def new(cls, runs: Path, settings: RunSettings) -> "RunFolder":
+    def new(cls, runs: Path, name: str, command: str, settings: Mapping[str, Any]) -> "RunFolder":
         """A folder of its own for a new run: NAME, or NAME-2, NAME-3, ... where that is taken."""
         if problem := writable(runs):
             raise UsageError(problem)
@@ -76,11 +88,10 @@ class RunFolder:
             new.chmod(0o755)
         except OSError as error:
             raise UsageError(f"no folder can be made in {runs} ({error.strerror or error})") from error
-        content = {"command": settings.command, **as_json(settings)}
-        write_whole(new / "settings.json", json.dumps(content, indent=2) + "\n")
+        cls(new).write_settings(command, settings)
         number = 1
         while True:
-            path = runs / (settings.run_name if number == 1 else f"{settings.run_name}-{number}")
+            path = runs / (name if number == 1 else f"{name}-{number}")
             try:
                 new.rename(path)
                 break
@@ -92,8 +103,9 @@ class RunFolder:
 
     @classmethod
     def existing(cls, runs: Path, name: str) -> "RunFolder":
+        """The run `name`. Raises UsageError, naming the runs there are, where there is none."""
         folder = cls(runs / name)
-        if not (folder.path / "settings.json").is_file():
+        if not folder.settings_file.is_file():
             names = sorted(path.parent.name for path in runs.glob("*/settings.json"))
             known = f"; there are {', '.join(names)}" if names else "; there are no runs yet"
             raise UsageError(f"there is no run {name} under {runs}{known}")
@@ -101,7 +113,7 @@ class RunFolder:
 
     @contextlib.contextmanager
     def in_use(self) -> Iterator[None]:
-        with held(self.path / ".lock", f"run {self.name}"):
+        with file_lock(self.path / ".lock", f"run {self.name}"):
             yield
 
     @contextlib.contextmanager
@@ -114,29 +126,29 @@ class RunFolder:
                 shutil.rmtree(self.path, ignore_errors=True)
             raise
 
-    def settings[S: RunSettings](self, kind: type[S]) -> S:
-        """What the run was started with.
+    def settings(self, command: str) -> dict[str, Any]:
+        """What the run was started with, by flat names.
 
         Raises AlfworldRLError where its file is damaged, UsageError where another command made the run.
         """
-        path = self.path / "settings.json"
-        values = _read_object(path)
-        if (command := values.get("command", kind.command)) != kind.command:
+        values = read_json(self.settings_file)
+        made_by = values.pop("command", command)
+        if made_by != command:
             raise UsageError(
-                f"run {self.name} was made by {command}; go on with it by `alfworld-rl {command} --resume {self.name}`"
+                f"run {self.name} was made by {made_by}; go on with it by `alfworld-rl {made_by} --resume {self.name}`"
             )
-        try:
-            return from_json(kind, values)
-        except UsageError as error:
-            raise AlfworldRLError(f"{path} is damaged ({error})") from None
+        return values
+
+    def write_settings(self, command: str, settings: Mapping[str, Any]) -> None:
+        atomic_write(self.settings_file, json.dumps({"command": command, **settings}, indent=2) + "\n")
 
     def record(self) -> Record | None:
         """The last record, or None where no update was finished."""
         if not self.state_file.exists():
             return None
-        values = _read_object(self.state_file)
+        values = read_json(self.state_file)
         try:
-            saved = values["saved"]
+            saved, best = values["saved"], values.get("best")
             return Record(
                 update=_count(values["update"]),
                 usage=_usage(values["usage"]),
@@ -152,46 +164,48 @@ class RunFolder:
                 ),
                 resumes=_count(values["resumes"]),
                 finished=values["finished"],
+                best=None
+                if best is None
+                else Best(_count(best["update"]), float(best["success_rate"]), _text(best["sampler_uri"])),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise AlfworldRLError(f"{self.state_file} is not a run's record; it lacks or misnames {error}") from None
 
     def write_record(self, record: Record) -> None:
-        write_whole(self.state_file, json.dumps(asdict(record), indent=2) + "\n")
+        atomic_write(self.state_file, json.dumps(asdict(record), indent=2) + "\n")
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """The metrics of every finished update, in order."""
+        return read_jsonl(self.metrics_file)
 
     def add_metrics(self, metrics: Mapping[str, Any]) -> None:
-        append_line(self.metrics_file, metrics)
+        append_jsonl(self.metrics_file, metrics)
+
+    def add_trajectories(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        for row in rows:
+            append_jsonl(self.trajectories_file, row)
 
     def add_checkpoint(self, update: int, kind: str, uri: str) -> None:
         """Note a checkpoint before anyone is told of it: what was reported saved is never lost."""
-        append_line(
+        append_jsonl(
             self.checkpoints_file,
             {"update": update, "kind": kind, "uri": uri, "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())},
         )
 
     def go_back_to(self, update: int) -> None:
         """Let metrics.jsonl end with `update`; later lines, and a torn one, move aside."""
-        lines = whole_lines(self.metrics_file)
+        lines = self.metrics()
         if strange := [number for number, line in enumerate(lines, 1) if not isinstance(line.get("update"), int)]:
             raise AlfworldRLError(f"{self.metrics_file}, line {strange[0]} is of no update; the file is damaged")
-        kept = [line for line in lines if line["update"] <= update]
         for line in lines:
             if line["update"] > update:
-                append_line(self.path / "metrics.redone.jsonl", line)
-        write_whole(self.metrics_file, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in kept))
+                append_jsonl(self.path / "metrics.redone.jsonl", line)
+        write_jsonl(self.metrics_file, [line for line in lines if line["update"] <= update])
         if self.checkpoints_file.exists():
-            whole = whole_lines(self.checkpoints_file)
-            write_whole(self.checkpoints_file, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in whole))
-
-
-def _read_object(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise AlfworldRLError(f"{path} cannot be read ({error})") from error
-    if not isinstance(value, dict):
-        raise AlfworldRLError(f"{path} does not hold a JSON object")
-    return value
+            write_jsonl(self.checkpoints_file, read_jsonl(self.checkpoints_file))
+        if self.trajectories_file.exists():
+            rows = read_jsonl(self.trajectories_file)
+            write_jsonl(self.trajectories_file, [row for row in rows if row.get("update", 0) <= update])
 
 
 def _count(value: Any) -> int:

@@ -1,4 +1,4 @@
-"""Ctrl-C: once to stop when what is going on is finished, twice to leave now."""
+"""How a run is asked to end: Ctrl-C, or the signals by which schedulers, containers and terminals end a process."""
 
 import contextlib
 import signal
@@ -8,25 +8,55 @@ from collections.abc import Iterator
 from types import FrameType
 
 
+class Interrupted(KeyboardInterrupt):
+    """The run ended because a signal asked for it; everything is saved. `exit_code` is 128 + the signal's number."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.exit_code = 128 + number
+
+
 class StopRequest:
-    """Whether a person asked the run to end. Read it where ending is safe."""
+    """Whether the run was asked to end. Read it where ending is safe; `leave` holds where work may be thrown away."""
 
     def __init__(self) -> None:
-        self.asked = False
+        self.number: int | None = None
+        self._may_leave = False
 
-    def leave_if_asked(self, way_on: str) -> None:
-        """Say how to go on and raise KeyboardInterrupt, if the end was asked for."""
-        if self.asked:
-            print(f"Go on with {way_on}", flush=True)
-            raise KeyboardInterrupt
+    @property
+    def asked(self) -> bool:
+        return self.number is not None
+
+    @contextlib.contextmanager
+    def leave(self) -> Iterator[None]:
+        """While the block runs, a signal that cannot wait (SIGTERM, SIGHUP, a second Ctrl-C) raises Interrupted.
+
+        Schedulers and containers kill half a minute after their SIGTERM, and one update may take longer.
+        """
+        self._may_leave = True
+        try:
+            if self.asked and self.number != signal.SIGINT:
+                raise Interrupted(self.number or 0)
+            yield
+        finally:
+            self._may_leave = False
+
+    def handle(self, number: int) -> None:
+        """Take a signal in; raises Interrupted where the work under way may be left."""
+        again, self.number = self.asked, number
+        if self._may_leave and (again or number != signal.SIGINT):
+            raise Interrupted(number)
+        if again:
+            print("\nsaving; this takes a moment", file=sys.stderr, flush=True)
+        else:
+            print("\nfinishing the update, then stopping; Ctrl-C again leaves it", file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager
-def stop_on_interrupt(what: str) -> Iterator[StopRequest]:
-    """While the block runs, the first Ctrl-C (or SIGTERM) only asks for the end; the second raises KeyboardInterrupt.
+def stop_on_signals() -> Iterator[StopRequest]:
+    """While the block runs, signals only ask for the end (see `StopRequest`).
 
-    `what` says what is finished first ("the update"). Outside the main thread, where Python allows no handlers,
-    signals keep their meaning.
+    Outside the main thread, where Python allows no handlers, signals keep their meaning.
     """
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
@@ -34,12 +64,10 @@ def stop_on_interrupt(what: str) -> Iterator[StopRequest]:
         return
 
     def handle(number: int, frame: FrameType | None) -> None:
-        if request.asked:
-            raise KeyboardInterrupt
-        request.asked = True
-        print(f"\nfinishing {what}, then stopping; Ctrl-C again leaves now", file=sys.stderr, flush=True)
+        request.handle(number)
 
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    names = [name for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]  # Windows has no SIGHUP
+    before = {getattr(signal, name): signal.signal(getattr(signal, name), handle) for name in names}
     try:
         yield request
     finally:

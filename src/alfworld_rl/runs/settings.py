@@ -15,7 +15,7 @@ from alfworld_rl.runs.flags import flag, option, read_flags
 
 if TYPE_CHECKING:
     from alfworld_rl.learning.updates import LearningSettings
-    from alfworld_rl.rollout.settings import RolloutSettings
+    from alfworld_rl.rollouts.settings import RolloutSettings
 
 BackendName = Literal["trio", "local", "tinker"]
 AdvantageName = Literal["mean", "standardized", "leave-one-out", "gigpo"]
@@ -158,7 +158,7 @@ class EpisodeSettings:
     @property
     def rollout(self) -> "RolloutSettings":
         """How games are played, for the rollout room."""
-        from alfworld_rl.rollout.settings import RolloutSettings
+        from alfworld_rl.rollouts.settings import RolloutSettings
 
         return RolloutSettings(
             environment=self.environment,
@@ -231,12 +231,12 @@ class TrainSettings(EpisodeSettings, RunSettings):
     @property
     def learning(self) -> "LearningSettings":
         """How the model is updated, for the learning room."""
-        from alfworld_rl.backends.protocol import AdamParams, Loss
+        from alfworld_rl.types import AdamParams, LossSpec
         from alfworld_rl.learning.updates import LearningSettings
 
         return LearningSettings(
             advantage=self.advantage,
-            loss=Loss(self.loss, self.ppo_clip_low, self.ppo_clip_high),
+            loss=LossSpec(self.loss, self.ppo_clip_low, self.ppo_clip_high),
             adam=AdamParams(
                 learning_rate=self.learning_rate,
                 beta1=self.beta1,

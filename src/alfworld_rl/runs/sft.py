@@ -18,7 +18,8 @@ from typing import Any, ClassVar, Literal
 
 from alfworld_rl.agent.protocol import AgentProtocol
 from alfworld_rl.backends import open_backend
-from alfworld_rl.backends.protocol import AdamParams, Completion, Datum, Loss, Trainer, Usage
+from alfworld_rl.types import AdamParams, Completion, Datum, LossSpec, Usage
+from alfworld_rl.backends.base import Trainer
 from alfworld_rl.errors import UsageError
 from alfworld_rl.files import append_line, whole_lines
 from alfworld_rl.games import GameRef, discover
@@ -31,7 +32,7 @@ from alfworld_rl.learning.demonstrations import (
     label,
     won_plays,
 )
-from alfworld_rl.rollout import RolloutSettings, Trajectory, collect
+from alfworld_rl.rollouts import RolloutSettings, Trajectory, collect
 from alfworld_rl.runs.flags import add_flags, flag, read_flags
 from alfworld_rl.runs.folder import Record, RunFolder, Saved
 from alfworld_rl.runs.games import games_hash
@@ -400,7 +401,7 @@ class _Run:
                 tokens += len(datum.tokens_T)
         collected = time.monotonic()
         adam = self.settings.adam(self.update)
-        losses = self.trainer.forward_backward(data, Loss("cross_entropy"))
+        losses = self.trainer.forward_backward(data, LossSpec("cross_entropy"))
         steps = self.trainer.optim_step(adam)
         self.usage += Usage(trained=tokens)
         seconds = time.monotonic() - started

@@ -11,12 +11,13 @@ from dataclasses import replace
 import numpy as np
 
 from alfworld_rl.backends import check_length, open_backend
-from alfworld_rl.backends.protocol import Backend, Checkpoint, Sampler, Trainer, Usage
+from alfworld_rl.backends.base import Backend, Checkpoint, Sampler, Trainer
+from alfworld_rl.types import Usage
 from alfworld_rl.errors import AlfworldRLError, UsageError
 from alfworld_rl.files import whole_lines
 from alfworld_rl.games import GameRef
 from alfworld_rl.learning import replacements, training_data, update, with_kl_penalty
-from alfworld_rl.rollout import Environments, Group, collect
+from alfworld_rl.rollouts import Environments, Group, collect
 from alfworld_rl.runs.folder import Record, RunFolder, Saved
 from alfworld_rl.runs.games import GameOrder, games_hash, split_games
 from alfworld_rl.runs.interrupt import StopRequest, stop_on_interrupt

@@ -1,6 +1,6 @@
 """Where a run's trainer comes from."""
 
-from alfworld_rl.backends.protocol import Backend, Trainer
+from alfworld_rl.backends.base import Backend, Trainer
 from alfworld_rl.runs.folder import Record
 
 

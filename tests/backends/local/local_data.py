@@ -8,7 +8,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models
 from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedTokenizerFast, Qwen3Config
 
-from alfworld_rl.backends.protocol import Completion, Datum
+from alfworld_rl.types import Completion, Datum
 
 CHARACTERS = "abcdefghijklmnopqrstuvwxyz <>/=_.,0123456789\n"
 

@@ -18,7 +18,7 @@ from transformers import (
 
 from alfworld_rl.backends.local import LocalBackend
 from alfworld_rl.backends.local.models import load
-from alfworld_rl.backends.protocol import AdamParams, Loss
+from alfworld_rl.types import AdamParams, LossSpec
 
 SHAPE = {
     "hidden_size": 32,
@@ -72,7 +72,7 @@ def test_sampling_and_training_agree_with_transformers(tmp_path: Path, config: P
         ]
         data = [datum(prompt, completion, 1.0) for completion in first.completions]
         data += [datum(context, second.completions[0], -1.0) for context, second in zip(contexts, seconds, strict=True)]
-        metrics = trainer.forward_backward(data, Loss("ppo"))
+        metrics = trainer.forward_backward(data, LossSpec("ppo"))
         assert metrics["approx_kl"] < 1e-9
         assert trainer.optim_step(AdamParams(learning_rate=0.01))["grad_norm"] > 0
 

@@ -11,7 +11,8 @@ from peft import PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from alfworld_rl.backends.local import LocalBackend, LocalSampler, LocalTrainer
-from alfworld_rl.backends.protocol import AdamParams, BackendError, BaseModelError, CheckpointError, Datum, Loss
+from alfworld_rl.types import AdamParams, Datum, LossSpec
+from alfworld_rl.backends.base import BackendError, BaseModelError, CheckpointError
 
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6]
 
@@ -24,7 +25,7 @@ def play(sampler: LocalSampler, seed: int) -> list[Datum]:
 def train(trainer: LocalTrainer, updates: range) -> list[float]:
     losses = []
     for update in updates:
-        metrics = trainer.forward_backward(play(trainer.sampler(), update), Loss("importance_sampling"))
+        metrics = trainer.forward_backward(play(trainer.sampler(), update), LossSpec("importance_sampling"))
         losses += [metrics["loss_sum"], trainer.optim_step(AdamParams(learning_rate=0.01))["grad_norm"]]
     return losses
 

@@ -12,7 +12,8 @@ from transformers import AutoModelForCausalLM
 
 from alfworld_rl.backends.local import LocalBackend, LocalSampler, LocalTrainer
 from alfworld_rl.backends.local.engine import draw
-from alfworld_rl.backends.protocol import AdamParams, Completion, Loss, Sampled, SamplingError
+from alfworld_rl.types import AdamParams, Completion, LossSpec, Sampled
+from alfworld_rl.backends.base import SamplingError
 
 TEXT = "you are in the middle of a room looking quickly around you see a cabinet 3 a cabinet 2 and a fridge 1."
 
@@ -35,7 +36,7 @@ def test_logprobs_equal_transformers_and_the_trainers(tmp_path: Path, base_model
     trainer = LocalBackend(tmp_path).new_trainer(base_model, lora_rank=4, seed=0)
     for _ in range(2):  # an adapter that does something
         data = [datum(prompt_of(trainer.sampler(), 1), asyncio.run(alone(trainer.sampler(), 1)), 1.0) for _ in range(1)]
-        trainer.forward_backward(data, Loss("cross_entropy"))
+        trainer.forward_backward(data, LossSpec("cross_entropy"))
         trainer.optim_step(AdamParams(learning_rate=0.01))
     sampler = trainer.sampler()
 
@@ -54,7 +55,7 @@ def test_logprobs_equal_transformers_and_the_trainers(tmp_path: Path, base_model
 
     turns = asyncio.run(play())
     # At the weights that sampled, every ratio is 1, which the trainer's own estimate of the distance measures.
-    metrics = trainer.forward_backward([datum(prompt, answer, 1.0) for prompt, answer in turns], Loss("ppo"))
+    metrics = trainer.forward_backward([datum(prompt, answer, 1.0) for prompt, answer in turns], LossSpec("ppo"))
     assert metrics["approx_kl"] < 1e-9
     for prompt, answer in turns[::5]:
         scored = asyncio.run(sampler.logprobs([*prompt, *answer.tokens]))
@@ -236,7 +237,7 @@ def test_a_sampler_keeps_its_weights_while_training_goes_on(tmp_path: Path, base
         trainer: LocalTrainer = LocalBackend(tmp_path).new_trainer(base_model, lora_rank=rank, seed=0)
         sampler = trainer.sampler()
         before = asyncio.run(alone(sampler, 1))
-        trainer.forward_backward([datum(prompt_of(sampler, 1), before, 1.0)], Loss("cross_entropy"))
+        trainer.forward_backward([datum(prompt_of(sampler, 1), before, 1.0)], LossSpec("cross_entropy"))
         trainer.optim_step(AdamParams(learning_rate=0.1))
         assert asyncio.run(alone(sampler, 1)) == before
         assert asyncio.run(alone(trainer.sampler(), 1)) != before

@@ -13,7 +13,8 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from transformers import AutoModelForCausalLM
 
 from alfworld_rl.backends.local import LocalBackend, LocalSampler, LocalTrainer
-from alfworld_rl.backends.protocol import AdamParams, BackendError, Datum, Loss, LossName
+from alfworld_rl.types import AdamParams, Datum, LossSpec, LossName
+from alfworld_rl.backends.base import BackendError
 
 PROMPTS = [[3, 1, 4, 1, 5, 9, 2, 6], [2, 7, 1, 8], [1, 6, 1, 8, 0, 3, 3, 9, 8, 8, 7]]
 
@@ -74,7 +75,7 @@ def test_loss_is_the_formula_over_the_models_own_logprobs(tmp_path: Path, base_m
         }[name]
         clipped += (name == "ppo" and ratio * advantage > bounded * advantage) or (name == "cispo" and ratio != bounded)
     metrics = new_trainer(tmp_path, base_model).forward_backward(
-        [datum_of(prompt, written, sampling, advantages)], Loss(name)
+        [datum_of(prompt, written, sampling, advantages)], LossSpec(name)
     )
     assert metrics["loss_sum"] == pytest.approx(expected, rel=1e-5)
     weight = sum(advantages) if name == "cross_entropy" else 4
@@ -95,7 +96,7 @@ def test_a_step_moves_the_probability_of_a_trajectory_with_its_advantage(
     before = trainer.sampler()
     data = sampled_data(before, (advantage, 0.0, 0.0))
     tokens = [*data[0].tokens_T.tolist(), int(data[0].targets_T[-1])]
-    trainer.forward_backward(data, Loss("ppo"))
+    trainer.forward_backward(data, LossSpec("ppo"))
     trainer.optim_step(AdamParams(learning_rate=1e-4))
     changed = sum(asyncio.run(trainer.sampler().logprobs(tokens))[len(PROMPTS[0]) :])
     unchanged = sum(asyncio.run(before.logprobs(tokens))[len(PROMPTS[0]) :])
@@ -108,7 +109,7 @@ def test_gradients_do_not_depend_on_the_token_budget(tmp_path: Path, base_model:
     for budget in (1, 30, 10_000):
         trainer = new_trainer(tmp_path, base_model, rank=0, micro_batch_tokens=budget)
         with threads(1):
-            metrics = trainer.forward_backward(sampled_data(trainer.sampler()), Loss("ppo"))
+            metrics = trainer.forward_backward(sampled_data(trainer.sampler()), LossSpec("ppo"))
         found[metrics["micro_batches"]] = gradients(trainer)
     assert list(found) == [3, 2, 1]
     whole = found.pop(1)
@@ -122,7 +123,7 @@ def test_micro_batches_side_by_side_make_the_same_gradient_every_time(tmp_path: 
         trainer = new_trainer(tmp_path, base_model, rank=0)
         data = sampled_data(trainer.sampler())
         with threads(count):
-            metrics = trainer.forward_backward(data, Loss("ppo"))
+            metrics = trainer.forward_backward(data, LossSpec("ppo"))
         assert metrics["micro_batches"] == count
         found.append((gradients(trainer), metrics["loss_sum"], metrics["entropy"]))
     (alone, *numbers), (beside, *others), again = found
@@ -142,7 +143,7 @@ def test_sampling_after_training_uses_as_many_threads_as_before(tmp_path: Path, 
     with threads(2), register_module_forward_pre_hook(note):
         for _ in range(2):
             used.append(set())
-            trainer.forward_backward(sampled_data(trainer.sampler()), Loss("ppo"))
+            trainer.forward_backward(sampled_data(trainer.sampler()), LossSpec("ppo"))
             trainer.optim_step(AdamParams(learning_rate=1e-3))
     assert used == [{2}, {2}]
 
@@ -152,7 +153,7 @@ def test_bfloat16_rounds_the_gradient_and_leaves_weights_and_sampling_alone(tmp_
     data = sampled_data(exact.sampler())
     assert all(map(np.array_equal, data_logprobs(data), data_logprobs(sampled_data(rounded.sampler()))))
     for trainer in (exact, rounded):
-        trainer.forward_backward(data, Loss("ppo"))
+        trainer.forward_backward(data, LossSpec("ppo"))
     difference = (gradients(exact) - gradients(rounded)).norm() / gradients(exact).norm()
     assert 1e-4 < float(difference) < 0.05
     assert {weight.dtype for weight in rounded.weights.values()} == {torch.float32}
@@ -161,7 +162,7 @@ def test_bfloat16_rounds_the_gradient_and_leaves_weights_and_sampling_alone(tmp_
 def test_gradients_equal_those_of_a_plain_padded_model(tmp_path: Path, base_model: str) -> None:
     trainer = new_trainer(tmp_path, base_model, rank=0)
     data = sampled_data(trainer.sampler(), (1.0, 1.0, 1.0))
-    trainer.forward_backward(data, Loss("cross_entropy"))
+    trainer.forward_backward(data, LossSpec("cross_entropy"))
     reference = AutoModelForCausalLM.from_pretrained(base_model, dtype=torch.float32)
     longest = max(len(datum.tokens_T) for datum in data)
     padded = torch.zeros(len(data), longest, dtype=torch.long)
@@ -181,20 +182,20 @@ def test_gradients_equal_those_of_a_plain_padded_model(tmp_path: Path, base_mode
 def test_calls_before_a_step_add_up(tmp_path: Path, base_model: str) -> None:
     trainer = new_trainer(tmp_path, base_model)
     data = sampled_data(trainer.sampler())
-    trainer.forward_backward(data[:1], Loss())
+    trainer.forward_backward(data[:1], LossSpec())
     first = gradients(trainer).clone()
-    trainer.forward_backward(data[1:], Loss())
+    trainer.forward_backward(data[1:], LossSpec())
     both = gradients(trainer).clone()
     assert not torch.allclose(first, both)
     trainer.optim_step(AdamParams(learning_rate=0.0))
-    trainer.forward_backward(data[1:], Loss())
+    trainer.forward_backward(data[1:], LossSpec())
     assert torch.allclose(first + gradients(trainer), both, atol=1e-6)
 
 
 def test_the_steps_norm_is_bounded_and_reported(tmp_path: Path, base_model: str) -> None:
     trainer = new_trainer(tmp_path, base_model)
     data = sampled_data(trainer.sampler())
-    trainer.forward_backward(data, Loss())
+    trainer.forward_backward(data, LossSpec())
     norm = gradients(trainer).norm().item()
     assert trainer.optim_step(AdamParams(grad_clip_norm=norm / 10))["grad_norm"] == pytest.approx(norm, rel=1e-5)
 
@@ -202,7 +203,7 @@ def test_the_steps_norm_is_bounded_and_reported(tmp_path: Path, base_model: str)
 def test_adam_is_adamw_with_decoupled_decay(tmp_path: Path, base_model: str) -> None:
     trainer = new_trainer(tmp_path, base_model, rank=0)
     name, weight = next(iter(trainer.weights.items()))
-    trainer.forward_backward(sampled_data(trainer.sampler()), Loss())
+    trainer.forward_backward(sampled_data(trainer.sampler()), LossSpec())
     before, gradient = weight.detach().clone(), weight.grad.clone()
     trainer.optim_step(AdamParams(learning_rate=0.01, weight_decay=0.1, eps=1e-12, grad_clip_norm=0.0))
     # After one step both bias-corrected moments are the gradient and its square: a step of the learning rate's size.
@@ -213,7 +214,7 @@ def test_adam_is_adamw_with_decoupled_decay(tmp_path: Path, base_model: str) -> 
 def test_untrained_tokens_and_empty_batches(tmp_path: Path, base_model: str) -> None:
     trainer = new_trainer(tmp_path, base_model)
     with pytest.raises(BackendError, match="no token to train on"):
-        trainer.forward_backward([datum_of([1, 2], [], [], [])], Loss())
+        trainer.forward_backward([datum_of([1, 2], [], [], [])], LossSpec())
     with pytest.raises(BackendError, match="forward_backward first"):
         trainer.optim_step(AdamParams())
 
@@ -227,7 +228,7 @@ def test_only_the_adapter_is_trained_with_a_rank(tmp_path: Path, base_model: str
 def test_a_gradient_that_is_not_finite_changes_nothing(tmp_path: Path, base_model: str) -> None:
     trainer = new_trainer(tmp_path, base_model)
     before = {name: weight.detach().clone() for name, weight in trainer.weights.items()}
-    trainer.forward_backward([datum_of([1, 2], [3], [-1.0], [float("inf")])], Loss("importance_sampling"))
+    trainer.forward_backward([datum_of([1, 2], [3], [-1.0], [float("inf")])], LossSpec("importance_sampling"))
     with pytest.raises(BackendError, match="not finite"):
         trainer.optim_step(AdamParams())
     assert all(torch.equal(weight, before[name]) for name, weight in trainer.weights.items())

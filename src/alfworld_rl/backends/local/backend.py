@@ -12,7 +12,9 @@ from alfworld_rl.backends.local import models
 from alfworld_rl.backends.local.checkpoints import CheckpointStore, Record
 from alfworld_rl.backends.local.engine import LocalSampler
 from alfworld_rl.backends.local.trainer import LocalTrainer
-from alfworld_rl.backends.protocol import BackendError, Checkpoint, CheckpointError
+from alfworld_rl.backends.kinds import LOCAL
+from alfworld_rl.backends.base import BackendError, Checkpoint, CheckpointError
+from alfworld_rl.types import Capabilities, TrainingStart
 
 
 class LocalBackend:
@@ -50,7 +52,19 @@ class LocalBackend:
         except (RuntimeError, AssertionError) as error:
             raise BackendError(f"torch cannot use the device {device!r} here; use 'cpu' or leave it out") from error
 
-    def new_trainer(self, base_model: str, *, lora_rank: int, seed: int) -> LocalTrainer:
+    def capabilities(self, base_model: str) -> Capabilities:
+        """See `base.Backend`."""
+        return LOCAL
+
+    def trainer(self, start: TrainingStart, *, lora_rank: int, seed: int) -> LocalTrainer:
+        """See `base.Backend`."""
+        if start.state is not None:
+            return self._resumed(start.state)
+        if start.weights is not None:
+            return self._started_from(start.weights, seed)
+        return self._new_trainer(str(start.base_model), lora_rank, seed)
+
+    def _new_trainer(self, base_model: str, lora_rank: int, seed: int) -> LocalTrainer:
         """A run from the base model's weights: an adapter of rank `lora_rank`, or with 0 all weights."""
         if lora_rank < 0:
             raise BackendError(f"lora_rank is {lora_rank}; give a rank from 1 up, or 0 to train all weights")
@@ -62,7 +76,7 @@ class LocalBackend:
             model.module.requires_grad_(True)
         return self._trainer(model, adapter, Record(base_model, lora_rank, seed, 0))
 
-    def resume_trainer(self, state_uri: str) -> LocalTrainer:
+    def _resumed(self, state_uri: str) -> LocalTrainer:
         checkpoint = self._store.parse(state_uri)
         if checkpoint.kind != "training_state":
             raise CheckpointError(
@@ -77,29 +91,34 @@ class LocalBackend:
             raise CheckpointError(f"the optimizer state of {state_uri} in {folder} is damaged; use another") from error
         return trainer
 
-    def trainer_from(self, uri: str, *, seed: int) -> LocalTrainer:
+    def _started_from(self, uri: str, seed: int) -> LocalTrainer:
         checkpoint = self._store.parse(uri)
         folder, record = self._store.open(checkpoint)
         started = Record(record.base_model, record.lora_rank, seed, 0)
         return self._trainer(*self._restored(checkpoint, folder, record, trainable=True), started)
 
-    def sampler(self, base_model: str, model_path: str | None = None) -> LocalSampler:
-        if model_path is None:
+    def sampler(self, base_model: str, weights: str | None = None) -> LocalSampler:
+        """See `base.Backend`."""
+        if weights is None:
             return LocalSampler(models.load(base_model, self._device, float32=False), cache_bytes=self._cache_bytes)
-        checkpoint = self._store.parse(model_path)
+        checkpoint = self._store.parse(weights)
         if checkpoint.kind == "training_state":
             raise CheckpointError(
-                f"{model_path} is a training state, for going on with training; to sample, use the URI printed as "
+                f"{weights} is a training state, for going on with training; to sample, use the URI printed as "
                 f"'Saved sampler weights', like {Checkpoint('local', checkpoint.run, 'sampler_weights', 'NAME')}"
             )
         folder, record = self._store.open(checkpoint)
         if record.base_model != base_model:
             raise CheckpointError(
-                f"{model_path} was trained from {record.base_model}, not from {base_model}; "
+                f"{weights} was trained from {record.base_model}, not from {base_model}; "
                 f"give --base-model {record.base_model}"
             )
         model, _ = self._restored(checkpoint, folder, record, trainable=False)
         return LocalSampler(model, cache_bytes=self._cache_bytes)
+
+    def delete(self, uri: str) -> None:
+        """Remove a checkpoint under `runs_dir`."""
+        self._store.delete(self._store.parse(uri))
 
     def close(self) -> None:
         """Nothing is held beyond the trainers and samplers themselves."""

@@ -9,13 +9,13 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from safetensors import SafetensorError
 
-from alfworld_rl.backends.protocol import BackendError, Checkpoint, CheckpointError
+from alfworld_rl.backends.base import BackendError, Checkpoint, CheckpointError
 from alfworld_rl.files import synced
 
 SCHEME = "local"
@@ -68,6 +68,16 @@ class CheckpointStore:
                 f"the checkpoint {target} could not be written ({reason}); "
                 "free some space or choose a folder that can be written"
             ) from error
+
+    def delete(self, checkpoint: Checkpoint) -> None:
+        """Remove a checkpoint, whole or not at all; one that is not there is no error."""
+        folder = self._folder(checkpoint)
+        with suppress(FileNotFoundError):
+            removed = Path(tempfile.mkdtemp(prefix=f".{checkpoint.name}.", dir=folder.parent)) / "deleted"
+            try:
+                folder.rename(removed)
+            finally:
+                shutil.rmtree(removed.parent, ignore_errors=True)
 
     def open(self, checkpoint: Checkpoint) -> tuple[Path, Record]:
         """The folder and record of a saved checkpoint. Raises CheckpointError when there is none."""

@@ -25,7 +25,8 @@ from torch import Tensor
 from alfworld_rl.backends.local.cache import PrefixCache
 from alfworld_rl.backends.local.models import Model
 from alfworld_rl.backends.local.packed import Past, Span
-from alfworld_rl.backends.protocol import Completion, Sampled, SamplingError, StopReason, Tokenizer, Usage
+from alfworld_rl.types import Completion, Sampled, CompletionStop, SamplingParams, Tokenizer, Usage
+from alfworld_rl.backends.base import SamplingError
 
 # Tokens of one prompt, and of all prompts, that one step reads: long enough to fill the processor, short enough
 # that the sequences being written meanwhile are not kept waiting.
@@ -39,11 +40,7 @@ class _Request:
 
     prompt: tuple[int, ...]
     n: int
-    max_tokens: int
-    temperature: float
-    top_p: float
-    seed: int
-    stop: tuple[str, ...]
+    params: SamplingParams
     score: bool
     loop: asyncio.AbstractEventLoop
     future: "asyncio.Future[Sampled | list[float]]"
@@ -115,47 +112,28 @@ class LocalSampler:
     def tokenizer(self) -> Tokenizer:
         return self._model.tokenizer
 
-    async def sample(
-        self,
-        prompt: Sequence[int],
-        *,
-        n: int = 1,
-        max_tokens: int,
-        temperature: float = 1.0,
-        top_p: float = 1.0,
-        seed: int = 0,
-        stop: Sequence[str] = (),
-    ) -> Sampled:
+    async def sample(self, prompt: Sequence[int], params: SamplingParams, *, n: int = 1) -> Sampled:
         """Write `n` completions of `prompt`; equal seeds give equal completions, whatever else is being sampled.
 
         A completion ends with a token that ends a message, with the token that completes one of the `stop` strings,
         or after `max_tokens`. Temperature 0 takes the likeliest token.
         """
-        if n < 1 or max_tokens < 1 or temperature < 0 or not 0 < top_p <= 1:
+        if n < 1 or params.max_tokens < 1 or params.temperature < 0 or not 0 < params.top_p <= 1:
             raise SamplingError(
-                f"cannot sample with n={n}, max_tokens={max_tokens}, temperature={temperature}, top_p={top_p}; "
-                "n and max_tokens start at 1, temperature at 0, and top_p lies in (0, 1]"
+                f"cannot sample with n={n}, max_tokens={params.max_tokens}, temperature={params.temperature}, "
+                f"top_p={params.top_p}; n and max_tokens start at 1, temperature at 0, and top_p lies in (0, 1]"
             )
-        sampled = await self._submit(prompt, n, max_tokens, temperature, top_p, seed, tuple(stop), score=False)
+        sampled = await self._submit(prompt, n, params, score=False)
         assert isinstance(sampled, Sampled)
         return sampled
 
     async def logprobs(self, tokens: Sequence[int]) -> list[float]:
-        scores = await self._submit(tokens, 1, 0, 1.0, 1.0, 0, (), score=True)
+        scores = await self._submit(tokens, 1, SamplingParams(max_tokens=0), score=True)
         assert isinstance(scores, list)
         return scores
 
     async def _submit(
-        self,
-        prompt: Sequence[int],
-        n: int,
-        max_tokens: int,
-        temperature: float,
-        top_p: float,
-        seed: int,
-        stop: tuple[str, ...],
-        *,
-        score: bool,
+        self, prompt: Sequence[int], n: int, params: SamplingParams, *, score: bool
     ) -> Sampled | list[float]:
         tokens = tuple(map(int, prompt))
         if not tokens or min(tokens) < 0 or max(tokens) >= self._model.vocabulary:
@@ -165,7 +143,7 @@ class LocalSampler:
             )
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Sampled | list[float]] = loop.create_future()
-        self._requests.put(_Request(tokens, n, max_tokens, temperature, top_p, seed, stop, score, loop, future))
+        self._requests.put(_Request(tokens, n, params, score, loop, future))
         with self._lock:
             if not self._running:
                 self._running = True
@@ -203,7 +181,7 @@ class LocalSampler:
             request = self._waiting[0]
             if not request.abandoned:
                 held = sum(sequence.cache.nbytes for sequence in self._active)
-                tokens = request.n * (len(request.prompt) + min(request.max_tokens, 256))
+                tokens = request.n * (len(request.prompt) + min(request.params.max_tokens, 256))
                 if self._active and not self._cache.make_room(held, tokens):
                     break
                 self._active.append(self._start(request))
@@ -221,7 +199,7 @@ class LocalSampler:
         known = None if request.score else self._cache.take(request.prompt, in_use)
         cache = known or self._model.new_cache()
         request.cached = cache.length
-        return _Sequence(request, 0, cache, list(request.prompt), _random(request.seed, 0))
+        return _Sequence(request, 0, cache, list(request.prompt), _random(request.params.seed, 0))
 
     def _step(self) -> None:
         spans: list[Span] = []
@@ -260,7 +238,7 @@ class LocalSampler:
             index,
             sequence.cache.fork(sequence.cache.length),
             list(sequence.tokens),
-            _random(request.seed, index),
+            _random(request.params.seed, index),
         )
         self._active.append(branch)
         return branch
@@ -279,8 +257,8 @@ class LocalSampler:
         requests = [sequence.request for sequence, _ in writing]
         tokens, logprobs = draw(
             logits[[row for _, row in writing]],
-            [request.temperature for request in requests],
-            [request.top_p for request in requests],
+            [request.params.temperature for request in requests],
+            [request.params.top_p for request in requests],
             [sequence.random.random() for sequence, _ in writing],
         )
         for (sequence, _), token, logprob in zip(writing, tokens, logprobs, strict=True):
@@ -289,14 +267,14 @@ class LocalSampler:
             if reason := self._ended(sequence, token):
                 self._finish(sequence, reason)
 
-    def _ended(self, sequence: _Sequence, token: int) -> StopReason | None:
+    def _ended(self, sequence: _Sequence, token: int) -> CompletionStop | None:
         request = sequence.request
-        if token in self._model.stop_tokens or (request.stop and self._completes_stop(sequence, token)):
+        if token in self._model.stop_tokens or (request.params.stop and self._completes_stop(sequence, token)):
             return "stop"
-        return "length" if len(sequence.logprobs) == request.max_tokens else None
+        return "length" if len(sequence.logprobs) == request.params.max_tokens else None
 
     def _completes_stop(self, sequence: _Sequence, token: int) -> bool:
-        stop = sequence.request.stop
+        stop = sequence.request.params.stop
         # A stop string is complete only when its last character arrives, which few tokens bring: ask those alone.
         known = self._completes.setdefault(stop, {})
         if token not in known:
@@ -310,7 +288,7 @@ class LocalSampler:
         text = self.tokenizer.decode(written[-window:], skip_special_tokens=False)
         return any(string in text for string in stop)
 
-    def _finish(self, sequence: _Sequence, reason: StopReason) -> None:
+    def _finish(self, sequence: _Sequence, reason: CompletionStop) -> None:
         request = sequence.request
         self._active.remove(sequence)
         self._cache.put(sequence.tokens[: sequence.cache.length], sequence.cache)
@@ -332,7 +310,7 @@ def draw(
 ) -> tuple[list[int], list[float]]:
     """One token for each row, by inverting its cumulative distribution at a uniform number from [0, 1).
 
-    Returns the tokens and their logprobs at temperature 1 and top-p 1.
+    Returns the tokens and the logprobs they were drawn with, temperature and top-p included.
     """
     device = logits_BV.device
     log_softmax_BV = torch.log_softmax(logits_BV, dim=-1)
@@ -350,7 +328,12 @@ def draw(
     point_B1 = torch.minimum(point_B1, torch.nextafter(total_B1, torch.zeros_like(total_B1)))
     drawn_B = torch.searchsorted(cumulative_BV, point_B1, right=True).squeeze(1)
     tokens_B = torch.where(greedy_B, below_best_BV.argmax(dim=-1), drawn_B)
-    logprobs_B = log_softmax_BV.gather(1, tokens_B.unsqueeze(1)).squeeze(1)
+    index_B1 = tokens_B.unsqueeze(1)
+    logprobs_B = log_softmax_BV.gather(1, index_B1).squeeze(1)
+    as_is_B = (temperature_B1.squeeze(1) == 1) & torch.tensor([top_p == 1 for top_p in top_ps_B], device=device)
+    if not bool(as_is_B.all()):
+        drawn_with_B = torch.log(weights_BV.gather(1, index_B1) / total_B1).squeeze(1).float()
+        logprobs_B = torch.where(as_is_B, logprobs_B, torch.where(greedy_B, 0.0, drawn_with_B))
     return tokens_B.tolist(), logprobs_B.tolist()
 
 

@@ -1,11 +1,11 @@
-"""The losses of `protocol.Loss`, over the masked tokens of a batch."""
+"""The losses of `types.LossSpec`, over the masked tokens of a batch."""
 
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from alfworld_rl.backends.protocol import Loss
+from alfworld_rl.types import LossSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,8 +16,8 @@ class TokenLosses:
     clipped_K: Tensor
 
 
-def token_losses(loss: Loss, logprobs_K: Tensor, sampling_logprobs_K: Tensor, advantages_K: Tensor) -> TokenLosses:
-    """`protocol.Loss` for each of K trained tokens; gradients flow through `logprobs_K` only."""
+def token_losses(loss: LossSpec, logprobs_K: Tensor, sampling_logprobs_K: Tensor, advantages_K: Tensor) -> TokenLosses:
+    """`types.LossSpec` for each of K trained tokens; gradients flow through `logprobs_K` only."""
     ratio_K = torch.exp(logprobs_K - sampling_logprobs_K)
     unclipped = torch.zeros_like(ratio_K, dtype=torch.bool)
     match loss.name:

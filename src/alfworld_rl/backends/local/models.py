@@ -18,7 +18,8 @@ from transformers.utils import logging as transformers_logging
 from alfworld_rl.backends.local import builtin, packed, sequential
 from alfworld_rl.backends.local.packed import KVCache, Past, Span
 from alfworld_rl.backends.local.sequential import StateCache
-from alfworld_rl.backends.protocol import BaseModelError, Tokenizer
+from alfworld_rl.backends.base import BaseModelError
+from alfworld_rl.types import Tokenizer
 
 # PEFT's usual fixed scale: with alpha independent of the rank, one learning rate suits all ranks.
 _LORA_ALPHA = 32

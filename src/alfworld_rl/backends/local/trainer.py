@@ -16,7 +16,8 @@ from alfworld_rl.backends.local.engine import LocalSampler
 from alfworld_rl.backends.local.losses import token_losses
 from alfworld_rl.backends.local.models import Model
 from alfworld_rl.backends.local.packed import Span
-from alfworld_rl.backends.protocol import AdamParams, BackendError, Checkpoint, Datum, Loss, Metrics, Tokenizer
+from alfworld_rl.types import AdamParams, Datum, LossSpec, Metrics, Tokenizer
+from alfworld_rl.backends.base import BackendError, Checkpoint
 
 OPTIMIZER = "optimizer.safetensors"
 
@@ -66,7 +67,7 @@ class LocalTrainer:
         """The weights under training, by name; `.grad` is the gradient accumulated since the last step."""
         return self._weights
 
-    def forward_backward(self, data: Sequence[Datum], loss: Loss) -> Metrics:
+    def forward_backward(self, data: Sequence[Datum], loss: LossSpec) -> Metrics:
         """Accumulate the gradient of `loss` over `data`, by micro-batches whose sum it exactly is.
 
         On a CPU they are computed side by side, a thread each, which is faster than sharing out every small operation;
@@ -104,7 +105,7 @@ class LocalTrainer:
         return metrics
 
     def _micro_batch(
-        self, batch: Sequence[Datum], loss: Loss, weight: float
+        self, batch: Sequence[Datum], loss: LossSpec, weight: float
     ) -> tuple[Sequence[torch.Tensor | None], torch.Tensor]:
         """The gradients of the weights, and over the trained tokens the sums (4,) of loss, clipped, KL and entropy."""
         mask_N = np.concatenate([datum.mask_T for datum in batch])

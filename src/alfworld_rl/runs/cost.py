@@ -8,18 +8,30 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from alfworld_rl.agent.protocol import TOOL, CommandsShown, answer_text, opening_text, system_text
-from alfworld_rl.backends.protocol import Datum, Usage
+from alfworld_rl.agents import CommandsShown
+from alfworld_rl.agents.tool_call import TOOL, answer_text, opening_text, system_text
+from alfworld_rl.config import Config, option
 from alfworld_rl.errors import UsageError
+from alfworld_rl.types import Capabilities, Usage
 from alfworld_rl.world import Game, World
 
 SHIPPED_PRICES = Path(__file__).with_name("prices.toml")
 CLASSES = ("prefill", "cached", "sampled", "trained")
 
 
+class CostConfig(Config):
+    """What it may cost."""
+
+    prices: Path | None = option(None, "price file (default: the estimate shipped with the package)")
+    max_cost: float | None = option(None, "end, everything saved, before it costs more than this", gt=0)
+
+
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """Per million tokens of each class. Prompt tokens served from a cache cost `cached`, the others `prefill`."""
+    """Per million tokens of each class. Prompt tokens served from a cache cost `cached`, the others `prefill`.
+
+    `models` are the base models that the prices are of; empty: of any.
+    """
 
     prefill: float
     cached: float
@@ -28,6 +40,7 @@ class Prices:
     currency: str
     date: str
     source: str
+    models: tuple[str, ...] = ()
 
     @classmethod
     def load(cls, path: Path | None = None) -> "Prices":
@@ -47,6 +60,9 @@ class Prices:
         numbers = given if isinstance(given, dict) else {}
         wrong = [name for name in CLASSES if not _is_price(numbers.get(name))]
         wrong += [name for name in ("currency", "date", "source") if not isinstance(content.get(name), str)]
+        models = content.get("models", [])
+        if not (isinstance(models, list) and all(isinstance(name, str) for name in models)):
+            wrong.append("models")
         if wrong:
             raise UsageError(
                 f"the price file {path} lacks, or has no valid value for, {', '.join(wrong)}; "
@@ -57,6 +73,7 @@ class Prices:
             currency=content["currency"],
             date=content["date"],
             source=content["source"],
+            models=tuple(models),
         )
 
     def format(self, amount: float) -> str:
@@ -78,14 +95,50 @@ def cost(usage: Usage, prices: Prices) -> float:
     return tokens_times_price / 1e6
 
 
-def training_usage(data: Sequence[Datum]) -> Usage:
-    """What one pass over `data` is billed for: every token of every sequence, trained on or not."""
-    return Usage(trained=sum(len(datum.tokens_T) for datum in data))
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What the tokens of one model cost on one backend: nothing, `prices`, or nobody here knows (None)."""
 
+    billed: bool
+    prices: Prices | None
+    ceiling: float | None = None
 
-def affordable(spent: Usage, dearest_update: Usage, prices: Prices, max_cost: float | None) -> bool:
-    """Whether one more update, as dear as the dearest so far, stays within `max_cost`."""
-    return max_cost is None or cost(spent, prices) + cost(dearest_update, prices) <= max_cost
+    @classmethod
+    def of_model(cls, config: CostConfig, capabilities: Capabilities, base_model: str) -> "Cost":
+        """Raises UsageError for a price file that cannot be read, or a ceiling where prices are not known."""
+        prices = Prices.load(config.prices)
+        if prices.models and base_model not in prices.models:
+            if config.max_cost is not None and capabilities.billed:
+                raise UsageError(
+                    f"--max-cost needs the prices of {base_model}, which are not known; give them with --prices FILE"
+                )
+            prices = None
+        return cls(capabilities.billed, prices, config.max_cost)
+
+    def of(self, usage: Usage) -> float:
+        """In the prices' currency; 0 where nothing is billed or prices are not known."""
+        return cost(usage, self.prices) if self.billed and self.prices is not None else 0.0
+
+    def affordable(self, spent: Usage, most_expensive_update: Usage) -> bool:
+        """Whether one more update, as expensive as the most expensive so far, stays within the ceiling."""
+        return self.ceiling is None or self.of(spent) + self.of(most_expensive_update) <= self.ceiling
+
+    @property
+    def ceiling_text(self) -> str:
+        currency = f" {self.prices.currency}" if self.prices is not None else ""
+        return f"{self.ceiling:g}{currency}" if self.ceiling is not None else "none"
+
+    def text(self, usage: Usage) -> str:
+        """For people."""
+        if not self.billed:
+            return "free"
+        return "cost unknown" if self.prices is None else f"~{self.prices.format(self.of(usage))}"
+
+    def metrics(self, used: Usage, total: Usage) -> dict[str, float]:
+        """`trainer/cost` of an update and `trainer/total_cost` so far; neither where prices are not known."""
+        if self.billed and self.prices is None:
+            return {}
+        return {"trainer/cost": self.of(used), "trainer/total_cost": self.of(total)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,15 +185,20 @@ class Estimate:
     low: Usage
     high: Usage
 
-    def describe(self, prices: Prices) -> str:
-        """A table for people, with the source of the prices."""
+    def describe(self, price: Cost) -> str:
+        """A table for people, with the source of the prices where they are known."""
         lines = [f"{'':10}{'all won at once':>18}{'all to the limit':>18}"]
         for name in ("prefill", "sampled", "trained"):
             low, high = getattr(self.low, name), getattr(self.high, name)
             lines.append(f"{name:10}{low / 1e6:>17,.2f}M{high / 1e6:>17,.2f}M")
-        low_cost, high_cost = cost(self.low, prices), cost(self.high, prices)
-        lines.append(f"{prices.currency:10}{low_cost:>18,.2f}{high_cost:>18,.2f}")
-        lines.append(f"Prices of {prices.date}: {prices.source}. No token is counted as served from a cache.")
+        prices = price.prices
+        if not price.billed:
+            lines.append("The tokens of this backend are free.")
+        elif prices is None:
+            lines.append("What a token of this model costs is not known here; --prices FILE tells it.")
+        else:
+            lines.append(f"{prices.currency:10}{price.of(self.low):>18,.2f}{price.of(self.high):>18,.2f}")
+            lines.append(f"Prices of {prices.date}: {prices.source}. No token is counted as served from a cache.")
         return "\n".join(lines)
 
 

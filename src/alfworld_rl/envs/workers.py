@@ -1,4 +1,4 @@
-"""Worlds for rollouts: ours in this process, the official ones here or in worker processes.
+"""Official worlds in worker processes.
 
 A step of our own engine takes microseconds, less than handing it to anyone. The official stack takes up to a tenth
 of a second, is not safe for threads, and so lives in processes: each holds many worlds and serves one at a time.
@@ -6,72 +6,35 @@ of a second, is not safe for threads, and so lives in processes: each holds many
 
 import asyncio
 import contextlib
-import hashlib
-import importlib.util
 import multiprocessing
 import os
 import signal
+from collections.abc import Hashable
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any
 
-from alfworld_rl.errors import AlfworldRLError, UsageError, installing
-from alfworld_rl.rollout.settings import RolloutSettings
-from alfworld_rl.world import Game, View, World
-
-
-class Environment(Protocol):
-    """One playable state of a game, behind an await."""
-
-    async def reset(self) -> View: ...
-
-    async def step(self, command: str) -> View: ...
-
-    @property
-    def anchor(self) -> int:
-        """A number for the present state; equal states of one game have equal ones."""
-        ...
-
-    async def close(self) -> None: ...
+from alfworld_rl.errors import AlfworldRLError
+from alfworld_rl.world import View
 
 
-class Environments:
-    """Makes environments for games as the settings ask. A context manager: leaving it ends the worker processes."""
+class OfficialWorkers:
+    """Up to a worker process a processor, started as worlds need them. `close` ends them."""
 
-    def __init__(self, settings: RolloutSettings) -> None:
-        """Raises UsageError where the official stack is asked for and not installed."""
-        self._official = settings.environment == "textworld"
-        if self._official and importlib.util.find_spec("alfworld") is None:
-            raise UsageError(
-                f"the official environment needs the extra alfworld: run `{installing('alfworld')}`, "
-                "or play with --environment fast"
-            )
-        self._in_workers = self._official and settings.environment_asynchronous
+    def __init__(self) -> None:
         self._workers: list[_Worker] = []
-        # Groups of one game, and the next epoch, share a parse; bounded, since a split has thousands of games.
-        self._load = lru_cache(maxsize=256)(Game.load)
 
-    def make(self, path: Path) -> Environment:
-        """A new environment of the game at `path`. Raises GameFileError if there is none (in workers: at reset)."""
-        if self._in_workers:
-            return _RemoteEnvironment(self._least_busy_worker(), path)
-        if self._official:
-            from alfworld_rl.world.textworld import TextWorldWorld
+    def make(self, path: Path) -> "OfficialEnvironment":
+        """A new environment of the game at `path`, in the least busy process."""
+        return OfficialEnvironment(self._least_busy(), path)
 
-            return _LocalEnvironment(TextWorldWorld(path))
-        return _LocalEnvironment(World(self._load(path)))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         for worker in self._workers:
             worker.end()
         self._workers.clear()
 
-    def _least_busy_worker(self) -> "_Worker":
+    def _least_busy(self) -> "_Worker":
         for dead in [worker for worker in self._workers if not worker.alive]:
             self._workers.remove(dead)
             dead.end()
@@ -84,34 +47,8 @@ class Environments:
         return min(self._workers, key=lambda worker: len(worker.worlds))
 
 
-class _LocalEnvironment:
-    """A world of this process; nothing ever waits."""
-
-    def __init__(self, world: Any) -> None:
-        self._world = world
-        self._view: View | None = None
-
-    async def reset(self) -> View:
-        self._view = self._world.reset()
-        return self._view
-
-    async def step(self, command: str) -> View:
-        self._view = self._world.step(command)
-        return self._view
-
-    @property
-    def anchor(self) -> int:
-        key = getattr(self._world, "state_key", None)
-        return hash(key) if key is not None else _anchor_of_view(self._view)
-
-    async def close(self) -> None:
-        close = getattr(self._world, "close", None)
-        if close is not None:
-            close()
-
-
-class _RemoteEnvironment:
-    """A world in a worker process."""
+class OfficialEnvironment:
+    """A world in a worker process; its state is hidden, so what the player sees stands for it."""
 
     def __init__(self, worker: "_Worker", path: Path) -> None:
         self._worker = worker
@@ -120,28 +57,23 @@ class _RemoteEnvironment:
         worker.worlds.add(id(self))
 
     async def reset(self) -> View:
-        self._view = await self._worker.ask(("reset", id(self), self._path))
-        return self._view
+        view: View = await self._worker.ask(("reset", id(self), self._path))
+        self._view = view
+        return view
 
-    async def step(self, command: str) -> View:
-        self._view = await self._worker.ask(("step", id(self), command))
-        return self._view
+    async def step(self, action: str) -> View:
+        view: View = await self._worker.ask(("step", id(self), action))
+        self._view = view
+        return view
 
-    @property
-    def anchor(self) -> int:
-        return _anchor_of_view(self._view)
+    def state_key(self) -> Hashable:
+        return self._view
 
     async def close(self) -> None:
         if id(self) in self._worker.worlds:
             self._worker.worlds.discard(id(self))
             with contextlib.suppress(WorldProcessError):
                 await self._worker.ask(("close", id(self), None))
-
-
-def _anchor_of_view(view: View | None) -> int:
-    """Where the state is hidden, what the player sees stands for it, as in GiGPO's paper."""
-    text = repr((view.observation, view.admissible_commands) if view else None)
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
 
 
 class WorldProcessError(AlfworldRLError):

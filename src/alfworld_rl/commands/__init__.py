@@ -1,0 +1,1 @@
+"""The commands, a file each: its `CONFIG` and its function `run`."""
