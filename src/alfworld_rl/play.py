@@ -7,8 +7,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from alfworld_rl.agent.demonstrator import Demonstrator
 from alfworld_rl.errors import UsageError
+from alfworld_rl.imitation.expert import Demonstrator
 from alfworld_rl.world import Game, View, World
 
 _GAME_FILE = "game.tw-pddl"

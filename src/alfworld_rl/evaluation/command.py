@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from alfworld_rl.agent.protocol import protocol_hash
+from alfworld_rl.agents.tool_call import protocol_hash
 from alfworld_rl.backends import check_length, open_backend
 from alfworld_rl.backends.protocol import Backend, Checkpoint, Sampler, Usage
 from alfworld_rl.errors import AlfworldRLError, UsageError

@@ -15,18 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from alfworld_rl.agent.demonstrator import Demonstrator
-from alfworld_rl.agent.protocol import (
-    NOTHING_HAPPENS,
-    AgentProtocol,
-    CommandsShown,
-    admissible,
-    answer_text,
-    read_action,
-)
-from alfworld_rl.agent.transcript import Transcript
+from alfworld_rl.agents import AgentFormat, CommandsShown, match_action
+from alfworld_rl.agents.calls import read_action
+from alfworld_rl.agents.texts import NOTHING_HAPPENS
+from alfworld_rl.agents.transcript import Transcript
 from alfworld_rl.backends.protocol import Completion, Datum
 from alfworld_rl.errors import UsageError
+from alfworld_rl.imitation.expert import Demonstrator
 from alfworld_rl.world import Game, View, World
 
 
@@ -75,7 +70,7 @@ class Demonstration:
         return Datum(whole.tokens_T, targets_T, mask_T, whole.logprobs_T, weights_T * mask_T)
 
 
-def demonstrate(game: Game, protocol: AgentProtocol, settings: PlaySettings, rng: random.Random) -> Demonstration:
+def demonstrate(game: Game, protocol: AgentFormat, settings: PlaySettings, rng: random.Random) -> Demonstration:
     """The demonstrator plays `game`, wandering and making mistakes as `settings` ask; the labels make none.
 
     Raises TaskError where the task sentence is none that the demonstrator knows.
@@ -98,7 +93,7 @@ def demonstrate(game: Game, protocol: AgentProtocol, settings: PlaySettings, rng
 
 def label(
     game: Game,
-    protocol: AgentProtocol,
+    protocol: AgentFormat,
     settings: PlaySettings,
     completions: Sequence[Completion],
     *,
@@ -124,9 +119,7 @@ def completions_of(transcript: Transcript) -> list[Completion]:
     return [Completion(tuple(tokens[start:end]), (0.0,) * (end - start), "stop") for start, end in transcript.turns]
 
 
-def imitate(
-    game: Game, protocol: AgentProtocol, settings: PlaySettings, actions: Sequence[str | None]
-) -> Demonstration:
+def imitate(game: Game, protocol: AgentFormat, settings: PlaySettings, actions: Sequence[str | None]) -> Demonstration:
     """A recorded play as its own label: `actions` are what its messages asked for, None where they asked nothing.
 
     Turns that changed nothing but a step count (a refused command, no call at all) are played but not imitated.
@@ -170,28 +163,28 @@ def won_plays(results: Path) -> Iterator[tuple[str, list[str | None]]]:
 class _Play:
     """One game in the form of a rollout, watched by the demonstrator."""
 
-    def __init__(self, game: Game, protocol: AgentProtocol, settings: PlaySettings, *, labels: bool = True) -> None:
+    def __init__(self, game: Game, protocol: AgentFormat, settings: PlaySettings, *, labels: bool = True) -> None:
         self._world = World(game)
         self._protocol = protocol
         self._settings = settings
         self.view = self._world.view
         self._demonstrator = Demonstrator(game.task, self.view) if labels else None
-        self.demonstration = Demonstration(Transcript(protocol.opening(self.view)))
+        self.demonstration = Demonstration(Transcript(protocol.opening(self.view).tokens))
         self.goes_on = len(self.demonstration.transcript) < settings.max_trajectory_tokens
         self.wanted = self._demonstrator.act() if self._demonstrator else ""
 
     def send(self, action: str | None) -> None:
         """Play a message that calls the tool with `action`, or that says nothing and ends."""
-        tokens = [self._protocol.turn_end] if action is None else self._protocol.call(action)
-        self.write(Completion(tuple(tokens), (0.0,) * len(tokens), "stop"))
+        tokens = self._protocol.write(action)
+        self.write(Completion(tokens, (0.0,) * len(tokens), "stop"))
 
     def write(self, completion: Completion) -> None:
         """Play a message token for token; the rules are those of a rollout."""
         before, demonstration = self.view, self.demonstration
-        action = self._protocol.read(completion).action
-        command = None if action is None else admissible(action, before.admissible_commands)
+        action = self._protocol.parse(completion).action
+        command = None if action is None else match_action(action, before.admissible_commands)
         if self._demonstrator is not None:
-            wanted = self._protocol.call(self.wanted)
+            wanted = list(self._protocol.write(self.wanted))
         else:
             wanted = list(completion.tokens) if command is not None else []
         demonstration.transcript.write(completion)
@@ -206,8 +199,7 @@ class _Play:
             self._demonstrator.observe(command or "", self.view)
             self.wanted = self._demonstrator.act()
         demonstration.won = self.view.won
-        text = answer_text(before.admissible_commands, self.view, self._settings.admissible_commands)
-        answer = self._protocol.answer(text, completion.tokens)
+        answer = self._protocol.answer(before, self.view, completion).tokens
         if (
             self.view.done
             or len(demonstration.wanted) >= self._settings.max_episode_steps

@@ -9,7 +9,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from alfworld_rl.agent.protocol import NOTHING_HAPPENS, AgentProtocol, admissible, answer_text
+from alfworld_rl.agents import FORMATS, AgentFormat, match_action
+from alfworld_rl.agents.texts import NOTHING_HAPPENS
 from alfworld_rl.backends.protocol import Completion, Sampled, Sampler, SamplingError
 from alfworld_rl.games import GameRef
 from alfworld_rl.rollout.environments import Environment, Environments
@@ -39,7 +40,7 @@ async def collect(
     A sampling request that fails for good and a world that raises end their trajectory as `failed`; every other
     error ends the rollout and is raised as it is. Raises ChatTemplateError before anything is sampled.
     """
-    protocol = AgentProtocol(sampler.tokenizer, settings.admissible_commands)
+    protocol = FORMATS["tool-call"](sampler.tokenizer, settings.admissible_commands)
     if environments is None:
         with Environments(settings) as own:
             rollout = _Rollout(protocol, sampler, settings, own)
@@ -91,7 +92,7 @@ class _WorldError(Exception):
 
 class _Rollout:
     def __init__(
-        self, protocol: AgentProtocol, sampler: Sampler, settings: RolloutSettings, environments: Environments
+        self, protocol: AgentFormat, sampler: Sampler, settings: RolloutSettings, environments: Environments
     ) -> None:
         self.protocol = protocol
         self.sampler = sampler
@@ -113,9 +114,9 @@ class _Rollout:
             opening = self.protocol.opening(views[0])
             for trajectory, view in zip(trajectories, views, strict=True):
                 trajectory.task = view.task
-                trajectory.messages = self.protocol.opening_messages(view)
-                trajectory.transcript.show(opening)
-            if len(opening) >= self.settings.max_trajectory_tokens:
+                trajectory.messages = list(opening.messages)
+                trajectory.transcript.show(opening.tokens)
+            if len(opening.tokens) >= self.settings.max_trajectory_tokens:
                 for trajectory in trajectories:
                     trajectory.stop_reason = "token_limit"
                 return Group(game, trajectories)
@@ -173,9 +174,9 @@ class _Rollout:
         trajectory.transcript.write(completion)
         trajectory.anchors.append(world.anchor)
         trajectory.steps += 1
-        turn = self.protocol.read(completion)
+        turn = self.protocol.parse(completion)
         trajectory.messages.append({"role": "assistant", "content": turn.text})
-        if self.protocol.cut_off(completion):
+        if turn.cut_off:
             trajectory.invalid_action_count += 1
             trajectory.step_rewards.append(-INVALID_ACTION_PENALTY)
             trajectory.stop_reason = "token_limit"
@@ -183,7 +184,7 @@ class _Rollout:
         command = None
         if turn.action is not None:
             trajectory.valid_tool_call_count += 1
-            command = admissible(turn.action, view.admissible_commands)
+            command = match_action(turn.action, view.admissible_commands)
         if command is None:
             trajectory.invalid_action_count += 1
             trajectory.step_rewards.append(-INVALID_ACTION_PENALTY)
@@ -200,8 +201,8 @@ class _Rollout:
             trajectory.environment_seconds += time.perf_counter() - started
             trajectory.step_rewards.append(float(following.done and following.won))
 
-        text = answer_text(view.admissible_commands, following, self.settings.admissible_commands)
-        trajectory.messages.append({"role": "tool", "content": text})
+        answer = self.protocol.answer(view, following, completion)
+        trajectory.messages += answer.messages
         if following.done:
             trajectory.won = following.won
             trajectory.stop_reason = "won" if following.won else "environment_done"
@@ -209,11 +210,10 @@ class _Rollout:
         if trajectory.steps >= self.settings.max_episode_steps:
             trajectory.stop_reason = "max_steps"
             return None
-        answer = self.protocol.answer(text, completion.tokens)
-        if len(trajectory.transcript) + len(answer) >= self.settings.max_trajectory_tokens:
+        if len(trajectory.transcript) + len(answer.tokens) >= self.settings.max_trajectory_tokens:
             trajectory.stop_reason = "token_limit"
             return None
-        trajectory.transcript.show(answer)
+        trajectory.transcript.show(answer.tokens)
         return following
 
     async def _sample(self, trajectory: Trajectory, n: int, seed: int) -> Sampled:

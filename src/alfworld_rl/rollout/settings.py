@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from alfworld_rl.agent.protocol import CommandsShown
+from alfworld_rl.agents import CommandsShown
 
 EnvironmentName = Literal["fast", "textworld"]
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from alfworld_rl.agent.protocol import Message
-from alfworld_rl.agent.transcript import Transcript
+from alfworld_rl.agents.base import Message
+from alfworld_rl.agents.transcript import Transcript
 from alfworld_rl.backends.protocol import Usage
 from alfworld_rl.games import GameRef
 

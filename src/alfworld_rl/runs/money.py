@@ -8,7 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from alfworld_rl.agent.protocol import TOOL, CommandsShown, answer_text, opening_text, system_text
+from alfworld_rl.agents import CommandsShown
+from alfworld_rl.agents.calls import TOOL
+from alfworld_rl.agents.texts import answer_text, opening_text
+from alfworld_rl.agents.tool_call import system_text
 from alfworld_rl.backends.protocol import Datum, Usage
 from alfworld_rl.errors import UsageError
 from alfworld_rl.world import Game, World

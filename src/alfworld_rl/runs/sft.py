@@ -16,7 +16,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from alfworld_rl.agent.protocol import AgentProtocol
+from alfworld_rl.agents import FORMATS, AgentFormat
 from alfworld_rl.backends import open_backend
 from alfworld_rl.backends.protocol import AdamParams, Completion, Datum, Loss, Trainer, Usage
 from alfworld_rl.errors import UsageError
@@ -231,7 +231,7 @@ class _Source:
             raise UsageError(f"{which} game is of a held-out scene; give more games, or --dev-games 0")
         self.hash = games_hash(self.games)
 
-    def demonstration(self, number: int, protocols: Mapping[Shown, AgentProtocol]) -> Demonstration:
+    def demonstration(self, number: int, protocols: Mapping[Shown, AgentFormat]) -> Demonstration:
         settings = self._settings
         rng = random.Random(f"{settings.seed}/{number}")
         choices: Sequence[Any] = self._plays or self.games
@@ -250,7 +250,7 @@ class _Source:
         return demonstrate(self._load(game.path), protocols[shown], play, rng)
 
     def labelled(
-        self, game_id: str, shown: Shown, completions: Sequence[Completion], protocols: Mapping[Shown, AgentProtocol]
+        self, game_id: str, shown: Shown, completions: Sequence[Completion], protocols: Mapping[Shown, AgentFormat]
     ) -> Demonstration:
         game, play = self._load(self._by_id[game_id].path), self.play_settings(shown)
         return label(game, protocols[shown], play, completions, patience=PATIENCE)
@@ -274,7 +274,7 @@ class _Pool:
     The file of a round is a line a trajectory: the game, how commands were shown, the messages' tokens.
     """
 
-    def __init__(self, folder: Path, source: _Source, protocols: Mapping[Shown, AgentProtocol]) -> None:
+    def __init__(self, folder: Path, source: _Source, protocols: Mapping[Shown, AgentFormat]) -> None:
         self._folder = folder
         self._source = source
         self._protocols = protocols
@@ -338,7 +338,9 @@ class _Run:
         self.folder = folder
         self.trainer = trainer
         self.source = source
-        self.protocols = {shown: AgentProtocol(trainer.tokenizer, shown) for shown in settings.admissible_commands}
+        self.protocols = {
+            shown: FORMATS["tool-call"](trainer.tokenizer, shown) for shown in settings.admissible_commands
+        }
         self.pool = _Pool(folder.path, source, self.protocols)
         saved = record.saved
         self.record = replace(record, resumes=record.resumes + (settings.resume is not None))

@@ -3,7 +3,7 @@
 It knows the task sentence, the observations and the admissible commands; nothing of the hidden state, the
 walkthrough or the file's task type. What it does next is a short function of what the transcript says, so that a
 small model can learn it: it looks for the object in one fixed order of kinds of places (how often train-split games
-keep such an object there, per command it costs to look; see `demonstrator_places`), lowest number first, and does at
+keep such an object there, per command it costs to look; see `expert_places`), lowest number first, and does at
 once what brings the task forward.
 
 Acting and watching are separate. `act` says what the demonstrator would do now and changes nothing; `observe` tells
@@ -18,8 +18,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from alfworld_rl.agent.demonstrator_places import worth
 from alfworld_rl.errors import AlfworldRLError
+from alfworld_rl.imitation.expert_places import worth
 from alfworld_rl.world.view import View
 
 __all__ = ["Demonstrator", "Goal", "TaskError", "parse_task"]
