@@ -19,8 +19,8 @@ from typing import Any, get_args
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from alfworld_rl.agent.protocol import AgentProtocol, CommandsShown, answer_text
-from alfworld_rl.agent.transcript import Transcript
+from alfworld_rl.agents import FORMATS, AgentFormat, CommandsShown
+from alfworld_rl.agents.transcript import Transcript
 from alfworld_rl.backends.local import builtin
 from alfworld_rl.types import Completion
 from alfworld_rl.world import View
@@ -80,14 +80,15 @@ def episodes(traces: Path) -> Iterator[dict[str, Any]]:
             yield from map(json.loads, lines)
 
 
-def transcript(play: dict[str, Any], protocol: AgentProtocol) -> Transcript:
+def transcript(play: dict[str, Any], protocol: AgentFormat) -> Transcript:
     view = View(play["observation"], "", tuple(play["admissible"]), 0, False, False)
-    result = Transcript(protocol.opening(view))
+    result = Transcript(protocol.opening(view).tokens)
     for step in play["steps"][:TURNS]:
-        tokens = tuple(protocol.call(step["command"]))
-        result.write(Completion(tokens, (0.0,) * len(tokens), "stop"))
+        tokens = protocol.write(step["command"])
+        completion = Completion(tokens, (0.0,) * len(tokens), "stop")
+        result.write(completion)
         before, view = view, View(step["observation"], "", tuple(step["admissible"]), 0, False, False)
-        result.show(protocol.answer(answer_text(before.admissible_commands, view, protocol.commands), tokens))
+        result.show(protocol.answer(before, view, completion).tokens)
     return result
 
 
@@ -105,7 +106,7 @@ def main() -> None:
     print(f"{len(plays)} plays of {TURNS} turns; tokens of all prompts of a play, mean:")
     full = 0.0
     for mode in get_args(CommandsShown):
-        protocol = AgentProtocol(tokenizer, mode)
+        protocol = FORMATS["tool-call"](tokenizer, mode)
         transcripts = [transcript(play, protocol) for play in plays]
         prefill = sum(one.prefill_count for one in transcripts) / len(plays)
         cacheable = sum(one.cacheable_count for one in transcripts) / len(plays)

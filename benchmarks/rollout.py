@@ -22,8 +22,9 @@ from typing import Any
 
 from transformers import AutoTokenizer
 
-from alfworld_rl.agent.protocol import NOTHING_HAPPENS, AgentProtocol, admissible, answer_text
-from alfworld_rl.agent.transcript import Transcript
+from alfworld_rl.agents import FORMATS, match_action
+from alfworld_rl.agents.texts import NOTHING_HAPPENS
+from alfworld_rl.agents.transcript import Transcript
 from alfworld_rl.backends.local import builtin
 from alfworld_rl.types import Completion, Sampled, Usage
 from alfworld_rl.games import GameRef, discover
@@ -41,12 +42,12 @@ class Script:
     """
 
     def __init__(self, games: Sequence[GameRef], tokenizer, thoughts: str = "") -> None:
-        protocol = AgentProtocol(tokenizer)
+        protocol = FORMATS["tool-call"](tokenizer)
         before = tokenizer.encode(thoughts, add_special_tokens=False) if thoughts else []
 
         @functools.cache
         def message(command: str) -> tuple[int, ...]:
-            return (*before, *protocol.call(command))
+            return (*before, *protocol.write(command))
 
         self.messages: dict[int, list[tuple[int, ...]]] = {}
         for game in games:
@@ -97,12 +98,12 @@ class Service:
 
 async def lock_step(games: Sequence[GameRef], service: Service, settings: RolloutSettings) -> None:
     """The loop that everyone writes first: all sample, all wait for the slowest, all step."""
-    protocol = AgentProtocol(service.tokenizer, settings.admissible_commands)
+    protocol = FORMATS["tool-call"](service.tokenizer, settings.admissible_commands)
     playing: list[tuple[GameRef, int, World, View, Transcript]] = []
     requests = []
     for game in games:
         parsed = Game.load(game.path)
-        opening = protocol.opening(World(parsed).view)
+        opening = protocol.opening(World(parsed).view).tokens
         for branch in range(GROUP_SIZE):
             world = World(parsed)
             playing.append((game, branch, world, world.view, Transcript(opening)))
@@ -113,13 +114,12 @@ async def lock_step(games: Sequence[GameRef], service: Service, settings: Rollou
         still = []
         for (game, branch, world, view, transcript), completion in zip(playing, completions, strict=True):
             transcript.write(completion)
-            action = protocol.read(completion).action
-            command = admissible(action, view.admissible_commands) if action else None
+            action = protocol.parse(completion).action
+            command = match_action(action, view.admissible_commands) if action else None
             before, view = view, world.step(command) if command else world.step(NOTHING_HAPPENS)
             if view.done or turn == settings.max_episode_steps:
                 continue
-            text = answer_text(before.admissible_commands, view, settings.admissible_commands)
-            transcript.show(protocol.answer(text, completion.tokens))
+            transcript.show(protocol.answer(before, view, completion).tokens)
             still.append((game, branch, world, view, transcript))
         playing = still
         requests = [

@@ -22,7 +22,7 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForCausalLM
 
-from alfworld_rl.agent.protocol import AgentProtocol, answer_text
+from alfworld_rl.agents import FORMATS, AgentFormat
 from alfworld_rl.backends.local import LocalBackend, LocalSampler, builtin
 from alfworld_rl.types import Usage
 from alfworld_rl.games import discover
@@ -32,29 +32,28 @@ BRANCHES = 8
 Prompts = list[list[int]]
 
 
-def record(path: Path, turns: int, seed: int, commands: str) -> tuple[View, list[str]]:
+def record(path: Path, turns: int, seed: int) -> tuple[View, list[View]]:
     """A game's opening and its answers to `turns` random admissible commands."""
     world = World(Game.load(path))
     opening = view = world.reset()
     choose = random.Random(seed)
     answers = []
     for _ in range(turns):
-        before = view.admissible_commands
-        view = world.step(choose.choice(before))
-        answers.append(answer_text(before, view, commands))
+        view = world.step(choose.choice(view.admissible_commands))
+        answers.append(view)
     return opening, answers
 
 
 async def play(
-    sampler: LocalSampler, protocol: AgentProtocol, games: Sequence[tuple[View, list[list[str]]]], max_tokens: int
+    sampler: LocalSampler, protocol: AgentFormat, games: Sequence[tuple[View, list[list[View]]]], max_tokens: int
 ) -> tuple[list[Prompts], Usage, int]:
     """All turns of all branches. Returns their prompts by branch and turn, the usage, and the tokens new to a turn."""
     usage, new_tokens = Usage(), 0
     played: list[Prompts] = []
 
-    async def game(index: int, opening: View, answers: list[list[str]]) -> None:
+    async def game(index: int, opening: View, answers: list[list[View]]) -> None:
         nonlocal usage, new_tokens
-        prompt = protocol.opening(opening)
+        prompt = list(protocol.opening(opening).tokens)
         first = await sampler.sample(prompt, n=BRANCHES, max_tokens=max_tokens, seed=index)
         usage += first.usage
         new_tokens += len(prompt)
@@ -62,11 +61,12 @@ async def play(
         async def branch(number: int) -> None:
             nonlocal usage, new_tokens
             completion = first.completions[number]
-            context, prompts = [*prompt], [prompt]
+            context, prompts, before = [*prompt], [prompt], opening
             for turn, answer in enumerate(answers[number][:-1], start=1):
                 # The last token written is new, too: sampling it did not need its keys and values.
                 held = len(context) + len(completion.tokens) - 1
-                context = [*context, *completion.tokens, *protocol.answer(answer, completion.tokens)]
+                context = [*context, *completion.tokens, *protocol.answer(before, answer, completion).tokens]
+                before = answer
                 new_tokens += len(context) - held
                 prompts.append(context)
                 answered = await sampler.sample(context, max_tokens=max_tokens, seed=(index * 8 + number) * 100 + turn)
@@ -107,13 +107,10 @@ def main() -> int:
     torch.set_num_threads(arguments.threads)
 
     sampler = LocalBackend(Path("unused"), device="cpu").sampler(arguments.base_model)
-    protocol = AgentProtocol(sampler.tokenizer, arguments.commands)
+    protocol = FORMATS["tool-call"](sampler.tokenizer, arguments.commands)
     games = []
     for index, reference in enumerate(discover(arguments.data_root, "train").games[: arguments.games]):
-        recorded = [
-            record(reference.path, arguments.turns, index * BRANCHES + branch, arguments.commands)
-            for branch in range(BRANCHES)
-        ]
+        recorded = [record(reference.path, arguments.turns, index * BRANCHES + branch) for branch in range(BRANCHES)]
         games.append((recorded[0][0], [answers for _, answers in recorded]))
 
     start = time.perf_counter()

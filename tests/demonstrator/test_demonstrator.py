@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from alfworld_rl.agent.demonstrator import Demonstrator, Goal, TaskError, parse_task
-from alfworld_rl.agent.demonstrator_places import learn, worth
 from alfworld_rl.games import generate
+from alfworld_rl.imitation.expert import Demonstrator, Goal, TaskError, parse_task
+from alfworld_rl.imitation.expert_places import learn, worth
 from alfworld_rl.world import Game, View, World
 
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from alfworld_rl.agent.transcript import Transcript
+from alfworld_rl.agents.transcript import Transcript
 from alfworld_rl.types import Completion
 from alfworld_rl.learning import replacements, training_data, verdict
 from alfworld_rl.learning.advantages import ESTIMATORS

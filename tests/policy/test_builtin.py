@@ -1,6 +1,7 @@
 """What comes with the package loads offline, fits in it, and speaks the protocol that the rollouts speak."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,11 @@ import torch
 from safetensors.torch import load_file, safe_open
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from alfworld_rl.agent.protocol import TOOL, AgentProtocol, read_action
+from alfworld_rl.agents import FORMATS
+from alfworld_rl.agents.calls import TOOL, read_action
 from alfworld_rl.backends.local import builtin
 from alfworld_rl.backends.local.builtin.make import main
+from alfworld_rl.types import Completion
 from alfworld_rl.cli import main as command_line
 from alfworld_rl.errors import UsageError
 from alfworld_rl.evaluation.results import read_results
@@ -50,15 +53,15 @@ def test_an_unknown_name_is_refused_with_the_names_there_are():
 def test_the_protocol_is_spoken_in_few_tokens(name, shown, games):
     """A protocol text that was changed after the policy was trained would be spelled out in dozens of tokens."""
     tokenizer = AutoTokenizer.from_pretrained(builtin.path(name), local_files_only=True)
-    protocol = AgentProtocol(tokenizer, shown)
-    assert protocol.turn_end == tokenizer.eos_token_id
+    protocol = FORMATS["tool-call"](tokenizer, shown)
+    assert protocol.write(None)[-1] == tokenizer.eos_token_id
     for ref in discover(games, "train").games:
         world = World(Game.load(ref.path))
-        opening = protocol.opening(world.view)
+        opening = protocol.opening(world.view).tokens
         names = len(world.game.receptacles)
         assert len(opening) <= 30 + 2 * names + (2 * len(world.view.admissible_commands) if shown != "none" else 0)
         for command in world.view.admissible_commands:
-            message = protocol.call(command)
+            message = protocol.write(command)
             assert len(message) <= 6
             assert read_action(tokenizer.decode(message[:-1])) == command
 
@@ -75,15 +78,16 @@ def test_it_wins_games_of_houses_that_it_has_not_seen(real_games, tmp_path):
 @pytest.mark.parametrize("shown", ["full", "changes", "none"])
 def test_a_conversation_renders_to_the_tokens_that_a_rollout_appends(shown, games):
     tokenizer = AutoTokenizer.from_pretrained(builtin.path("alfworld-tiny"), local_files_only=True)
-    protocol = AgentProtocol(tokenizer, shown)
+    protocol = FORMATS["tool-call"](tokenizer, shown)
     view = World(Game.load(discover(games, "train").games[0].path)).view
-    message = protocol.call("look")
-    grown = [*protocol.opening(view), *message, *protocol.answer("You see a mug 1.", message)]
+    message = protocol.write("look")
+    answer = protocol.answer(view, replace(view, observation="You see a mug 1."), Completion(message, (), "stop"))
+    grown = [*protocol.opening(view).tokens, *message, *answer.tokens]
     call = {"type": "function", "function": {"name": "alfworld_step", "arguments": {"action": "look"}}}
     conversation = [
-        *protocol.opening_messages(view),
+        *protocol.opening(view).messages,
         {"role": "assistant", "content": "", "tool_calls": [call]},
-        {"role": "tool", "content": "You see a mug 1."},
+        *answer.messages,
     ]
     text = tokenizer.apply_chat_template(
         conversation, tools=[TOOL], tokenize=False, add_generation_prompt=True, enable_thinking=False

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from transformers import AutoTokenizer
 
-from alfworld_rl.agent.demonstrator import Demonstrator
-from alfworld_rl.agent.protocol import AgentProtocol
+from alfworld_rl.agents import FORMATS
 from alfworld_rl.types import Completion, Sampled, Usage
 from alfworld_rl.errors import UsageError
 from alfworld_rl.games import discover
+from alfworld_rl.imitation.expert import Demonstrator
 from alfworld_rl.learning.demonstrations import (
     PlaySettings,
     completions_of,
@@ -51,7 +51,7 @@ class Scripted:
 async def test_a_demonstration_is_token_for_token_the_rollout_that_plays_its_messages(
     games, tokenizer, shown, perturbation
 ):
-    protocol = AgentProtocol(tokenizer, shown)
+    protocol = FORMATS["tool-call"](tokenizer, shown)
     settings = PlaySettings(admissible_commands=shown, perturbation=perturbation, exploration=1.0)
     for number, ref in enumerate(discover(games, "train").games[:6]):
         made = demonstrate(Game.load(ref.path), protocol, settings, random.Random(number))
@@ -65,7 +65,7 @@ async def test_a_demonstration_is_token_for_token_the_rollout_that_plays_its_mes
 
 
 def test_an_unperturbed_demonstration_wins_and_is_its_own_label(tokenizer, train_games):
-    protocol = AgentProtocol(tokenizer, "full")
+    protocol = FORMATS["tool-call"](tokenizer, "full")
     for game in train_games:
         made = demonstrate(game, protocol, PlaySettings(), random.Random(0))
         assert made.won
@@ -76,11 +76,11 @@ def test_an_unperturbed_demonstration_wins_and_is_its_own_label(tokenizer, train
 
 
 def test_where_the_play_departs_the_wanted_token_is_asked_for_and_nothing_behind_it(tokenizer, train_games):
-    protocol = AgentProtocol(tokenizer, "none")
+    protocol = FORMATS["tool-call"](tokenizer, "none")
     game = train_games[0]
     view = World(game).view
-    wanted = protocol.call(Demonstrator(game.task, view).act())
-    wrong = protocol.call("look")
+    wanted = protocol.write(Demonstrator(game.task, view).act())
+    wrong = protocol.write("look")
     made = label(
         game,
         protocol,
@@ -91,17 +91,17 @@ def test_where_the_play_departs_the_wanted_token_is_asked_for_and_nothing_behind
     [(start, end)] = made.transcript.turns
     common = next(i for i, (a, b) in enumerate(zip(wanted, wrong, strict=False)) if a != b)
     assert np.flatnonzero(datum.mask_T).tolist() == list(range(start - 1, start + common))
-    assert datum.targets_T[start - 1 : start + common].tolist() == wanted[: common + 1]
-    assert datum.tokens_T[start:].tolist() == wrong[: len(datum.tokens_T) - start]
+    assert datum.targets_T[start - 1 : start + common].tolist() == list(wanted[: common + 1])
+    assert datum.tokens_T[start:].tolist() == list(wrong[: len(datum.tokens_T) - start])
     assert end == start + len(wrong)
 
 
 def test_a_play_is_left_out_from_where_it_has_been_refused_often_enough(tokenizer, train_games):
-    protocol = AgentProtocol(tokenizer, "full")
+    protocol = FORMATS["tool-call"](tokenizer, "full")
     first = Demonstrator(train_games[0].task, World(train_games[0]).view).act()
     messages = [
         Completion(tuple(tokens), (0.0,) * len(tokens), "stop")
-        for tokens in map(protocol.call, ["fly", first, "fly", "fly", "fly", first])
+        for tokens in map(protocol.write, ["fly", first, "fly", "fly", "fly", first])
     ]
     whole, cut = (
         label(train_games[0], protocol, PlaySettings(), messages, patience=patience) for patience in (None, 3)
@@ -111,7 +111,7 @@ def test_a_play_is_left_out_from_where_it_has_been_refused_often_enough(tokenize
 
 
 def test_what_the_world_says_counts_with_its_own_weight_and_mistakes_never(tokenizer, train_games):
-    protocol = AgentProtocol(tokenizer, "full")
+    protocol = FORMATS["tool-call"](tokenizer, "full")
     settings = PlaySettings(perturbation=0.5)
     for number, game in enumerate(train_games[:4]):
         made = demonstrate(game, protocol, settings, random.Random(number))
@@ -126,7 +126,7 @@ def test_what_the_world_says_counts_with_its_own_weight_and_mistakes_never(token
 
 def test_labels_lead_out_of_any_mess(tokenizer, train_games):
     """Half of the commands get in the way; following the labels from there on still wins."""
-    protocol = AgentProtocol(tokenizer, "none")
+    protocol = FORMATS["tool-call"](tokenizer, "none")
     mess = PlaySettings(admissible_commands="none", perturbation=1.0, max_episode_steps=8)
     for number, game in enumerate(train_games[:8]):
         made = demonstrate(game, protocol, mess, random.Random(number))
@@ -136,14 +136,14 @@ def test_labels_lead_out_of_any_mess(tokenizer, train_games):
             if labelled.won:
                 break
             # The label of the next turn shows only once that turn is played, by any message.
-            probe = Completion((protocol.turn_end,), (0.0,), "stop")
+            probe = Completion(protocol.write(None), (0.0,), "stop")
             wanted = label(game, protocol, replace(mess, max_episode_steps=100), [*messages, probe]).wanted[-1]
             messages.append(Completion(tuple(wanted), (0.0,) * len(wanted), "stop"))
         assert labelled.won
 
 
 def test_results_files_are_imitated_without_their_refused_commands(tmp_path, tokenizer, games, train_games):
-    protocol = AgentProtocol(tokenizer, "full")
+    protocol = FORMATS["tool-call"](tokenizer, "full")
     ref = discover(games, "train").games[0]
     world = World(train_games[0])
     demonstrator = Demonstrator(train_games[0].task, world.view)

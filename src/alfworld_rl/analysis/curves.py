@@ -1,4 +1,4 @@
-"""`curves`: how runs learned, update by update; runs under one label are seeds of one setting."""
+"""How runs learned, update by update; runs under one label are seeds of one setting."""
 
 import io
 from collections.abc import Mapping, Sequence
@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any
 from alfworld_rl.analysis.figure import LINE_COLOURS, MUTED, share_axis, styled, write_figure
 from alfworld_rl.errors import UsageError
 from alfworld_rl.evaluation.statistics import mean
-from alfworld_rl.files import whole_lines
 from alfworld_rl.runs.folder import RunFolder
-from alfworld_rl.runs.settings import CurvesSettings, home
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,16 +22,6 @@ WINDOW = 5
 """Updates whose mean a line shows: the games of one update are too few to say much."""
 
 Curves = Sequence[Sequence[Mapping[str, Any]]]
-
-
-def curves(settings: CurvesSettings) -> None:
-    """Write the figure. Raises UsageError where a run is not there or has learned nothing yet."""
-    runs = home() / "runs"
-    labelled = {
-        label: [_updates(RunFolder.existing(runs, name)) for name in names] for label, names in settings.labelled
-    }
-    draw_curves(labelled, settings.figure)
-    print(f"Figure: {settings.figure}")
 
 
 def draw_curves(labelled: Mapping[str, Curves], path: Path) -> None:
@@ -70,8 +58,9 @@ def _smooth(values: Sequence[float]) -> list[float]:
     return [mean(values[max(0, end - WINDOW) : end]) for end in range(1, len(values) + 1)]
 
 
-def _updates(folder: RunFolder) -> list[dict[str, Any]]:
-    lines = [line for line in whole_lines(folder.metrics_file) if all(name in line for name, _ in PANELS)]
+def updates_of(folder: RunFolder) -> list[dict[str, Any]]:
+    """The metrics of a run's updates. Raises UsageError where it has none of `train`."""
+    lines = [line for line in folder.metrics() if all(name in line for name, _ in PANELS)]
     if not lines:
         raise UsageError(f"run {folder.name} has no finished update of `train` to draw")
     return lines

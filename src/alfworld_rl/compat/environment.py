@@ -10,7 +10,7 @@ Different, on purpose:
 - `extra.expert_plan` (sent with training_method "dagger" on the train split only) is the official hand-coded
   expert's where the extra `alfworld` is installed, whatever `expert_type` says, as in the official class, which loses
   that setting on the way. Without the extra, or with `expert_type: demonstrator`, it is the next command of
-  `alfworld_rl.agent.demonstrator`, from the first observation on.
+  `alfworld_rl.imitation.expert`, from the first observation on.
 - `domain_randomization` shuffles the numbers of objects with Python's `random` at every reset, as the official class
   does, but not into the same permutation.
 - A mistake in the config is one sentence; `config` may also be the path of a YAML file (extra `gym`).

@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple, Protocol
 
-from alfworld_rl.agent.demonstrator import Demonstrator
+from alfworld_rl.imitation.expert import Demonstrator
 from alfworld_rl.world import World
 
 

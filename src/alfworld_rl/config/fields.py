@@ -1,5 +1,6 @@
 """One setting: what kind of value it takes, how a text becomes that value, and what is said of a wrong one."""
 
+import json
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
@@ -26,12 +27,14 @@ def option(
     le: float | None = None,
     lt: float | None = None,
     metavar: str | None = None,
+    positional: bool = False,
 ) -> Any:
     """A field of a Config: its default (`...` where it is needed), its help, the limits of a number, what help calls
-    the value."""
+    the value, and whether it stands on a command line without its flag."""
     limits: dict[str, Any] = {"ge": ge, "gt": gt, "le": le, "lt": lt}
-    extra: dict[str, Any] | None = {"metavar": metavar} if metavar else None
-    return Field(default, description=help, json_schema_extra=extra, **limits)
+    extra: dict[str, Any] = {"metavar": metavar} if metavar else {}
+    extra |= {"positional": True} if positional else {}
+    return Field(default, description=help, json_schema_extra=extra or None, **limits)
 
 
 class Check:
@@ -83,6 +86,7 @@ class Setting:
     required: bool
     metavar: str
     group: str
+    positional: bool
 
     @property
     def flag(self) -> str:
@@ -193,6 +197,7 @@ def setting(name: str, info: FieldInfo, group: str) -> Setting:
         required=default is PydanticUndefined,
         metavar=_metavar(extra, choices, registry, element),
         group=group,
+        positional=isinstance(extra, dict) and bool(extra.get("positional")),
     )
 
 
@@ -210,3 +215,12 @@ def _metavar(extra: Any, choices: tuple[Any, ...], registry: Registry[Any] | Non
     if choices:
         return "{" + ",".join(map(str, choices)) + "}"
     return "NAME" if registry is not None else {int: "N", float: "X", Path: "PATH"}.get(element, "TEXT")
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """`--name was X, not Y` for every name whose values differ."""
+    return [
+        f"{flag_name(name)} was {json.dumps(before.get(name))}, not {json.dumps(now.get(name))}"
+        for name in sorted(before.keys() | now.keys())
+        if before.get(name) != now.get(name)
+    ]

@@ -106,6 +106,10 @@ def _groups(config: type[Config]) -> Iterator[tuple[str, list[Setting]]]:
 
 
 def _add_flag(group: Any, setting: Setting) -> None:
+    if setting.positional:
+        count: dict[str, Any] = {"nargs": "+"} if setting.many else {}
+        group.add_argument(setting.name, metavar=setting.name.upper(), help=setting.help.replace("%", "%%"), **count)
+        return
     options: dict[str, Any] = {
         "dest": setting.name,
         "default": argparse.SUPPRESS,

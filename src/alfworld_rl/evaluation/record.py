@@ -7,7 +7,7 @@ from typing import Any
 from alfworld_rl.algorithms.rewards import StepRewards
 from alfworld_rl.errors import AlfworldRLError
 from alfworld_rl.rollouts import Step, Trajectory
-from alfworld_rl.rollouts.turn import NOTHING_HAPPENS
+from alfworld_rl.agents.texts import NOTHING_HAPPENS
 from alfworld_rl.types import Message, Task, Usage
 
 MOST = 1e9

@@ -4,7 +4,7 @@ import asyncio
 import random
 import time
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
@@ -32,7 +32,7 @@ class DAgger:
     The file of a round is a line a trajectory: the game, how commands were shown, the messages' tokens.
 
     - rounds, updates: how many rounds there are, spread evenly over so many updates, with training on both sides.
-    - games, sampling, max_assistant_tokens: what is played in a round, and how.
+    - games, sampling: what is played in a round, and how.
     """
 
     source: Demonstrations
@@ -43,7 +43,6 @@ class DAgger:
     updates: int
     games: int
     sampling: Sampling
-    max_assistant_tokens: int
     _plays: deque[list[_Played]] = field(init=False, default_factory=lambda: deque(maxlen=RECENT_ROUNDS))
 
     def __len__(self) -> int:
@@ -81,7 +80,7 @@ class DAgger:
                 sampler,
                 self.source.agents[commands],
                 self.pool,
-                limits=replace(self.source.limits, max_assistant_tokens=self.max_assistant_tokens),
+                limits=self.source.limits,
                 sampling=self.sampling,
                 seed_path=(seed, f"dagger/{number}"),
                 in_flight=IN_FLIGHT,
@@ -98,8 +97,8 @@ class DAgger:
                 append_jsonl(self._file(number), {"game_id": game_id, "shown": commands, "messages": messages})
         metrics = {
             "dagger/round": number,
-            "dagger/games": len(trajectories),
             "dagger/success_rate": sum(one.won for one in trajectories) / max(1, len(trajectories)),
+            "dagger/trajectories": len(self),
             "time/dagger": time.monotonic() - started,
         }
         return metrics, sum((group.usage for group in groups), Usage())

@@ -4,12 +4,9 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from alfworld_rl.agents import AgentFormat, match_action
+from alfworld_rl.agents.texts import NOTHING_HAPPENS
 from alfworld_rl.rollouts.trajectory import Step, StopReason, Trajectory
 from alfworld_rl.types import Completion, Observation
-
-NOTHING_HAPPENS = "Nothing happens."
-"""What an agent reads after an action that is not on offer; ALFWorld's own words for a command without effect."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from alfworld_rl.agents import CommandsShown
-from alfworld_rl.agents.tool_call import TOOL, answer_text, opening_text, system_text
+from alfworld_rl.agents.calls import TOOL
+from alfworld_rl.agents.texts import answer_text, opening_text
+from alfworld_rl.agents.tool_call import system_text
 from alfworld_rl.config import Config, option
 from alfworld_rl.errors import UsageError
 from alfworld_rl.types import Capabilities, Usage

@@ -35,7 +35,7 @@ class _Nowhere:
 class _SwanLab:
     """A SwanLab experiment. `state_file` remembers its id and the last step, which SwanLab never takes back."""
 
-    def __init__(self, run: Any, state_file: Path, logged: int) -> None:
+    def __init__(self, run: Any, state_file: Path | None, logged: int) -> None:
         self._run = run
         self._state_file = state_file
         self._logged = logged
@@ -45,7 +45,9 @@ class _SwanLab:
         if step > self._logged:
             self._run.log(dict(metrics), step=step)
             self._logged = step
-            atomic_write(self._state_file, json.dumps({"id": getattr(self._run, "id", None), "step": step}) + "\n")
+            if self._state_file is not None:
+                state = {"id": getattr(self._run, "id", None), "step": step}
+                atomic_write(self._state_file, json.dumps(state) + "\n")
 
 
 def check_tracking(config: TrackingConfig) -> None:
@@ -72,11 +74,13 @@ def swanlab_login() -> bool:
 
 
 @contextlib.contextmanager
-def tracking(config: TrackingConfig, *, name: str, settings: Mapping[str, Any], folder: Path) -> Iterator[Tracker]:
+def tracking(
+    config: TrackingConfig, *, name: str, settings: Mapping[str, Any], folder: Path, going_on: bool = True
+) -> Iterator[Tracker]:
     """A SwanLab experiment for the time of the block; with mode `disabled` SwanLab is not even imported.
 
-    In a folder that has an experiment already, mode `online` goes on with that one; the other modes keep each sitting
-    as an experiment of its own, which is said. What goes wrong inside marks the experiment as crashed, Ctrl-C as
+    In a folder that has an experiment already, with `going_on`, mode `online` goes on with that one; the other modes
+    keep each sitting as an experiment of its own, which is said. What goes wrong inside marks the experiment as crashed, Ctrl-C as
     aborted.
     """
     mode = config.swanlab_mode
@@ -86,10 +90,10 @@ def tracking(config: TrackingConfig, *, name: str, settings: Mapping[str, Any], 
     import swanlab
 
     state_file = folder / "swanlab.json"
-    before = read_json(state_file) if state_file.exists() else {}
-    going_on: dict[str, Any] = {}
+    before = read_json(state_file) if going_on and state_file.exists() else {}
+    resuming: dict[str, Any] = {}
     if before.get("id") and mode == "online":
-        going_on = {"id": before["id"], "resume": "allow"}
+        resuming = {"id": before["id"], "resume": "allow"}
     elif before:
         print(f"SwanLab's mode {mode} cannot go on with an experiment: this sitting becomes one of its own", flush=True)
     try:
@@ -99,14 +103,14 @@ def tracking(config: TrackingConfig, *, name: str, settings: Mapping[str, Any], 
             mode=mode,
             config=dict(settings),
             log_dir=str(folder / "swanlog"),
-            **going_on,
+            **resuming,
         )
     except Exception as error:  # SwanLab raises whatever its transport raises
         raise AlfworldRLError(
             f"SwanLab did not start ({error}); run `uv run swanlab login`, or choose --swanlab-mode disabled"
         ) from error
     try:
-        yield _SwanLab(run, state_file, int(before.get("step", 0)) if going_on else 0)
+        yield _SwanLab(run, state_file if going_on else None, int(before.get("step", 0)) if resuming else -1)
     except KeyboardInterrupt:
         swanlab.finish(state="aborted")
         raise

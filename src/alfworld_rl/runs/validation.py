@@ -7,11 +7,24 @@ from dataclasses import dataclass
 
 from alfworld_rl.agents import AgentFormat
 from alfworld_rl.backends.base import Sampler
+from alfworld_rl.config import Config, option
 from alfworld_rl.console import seconds
 from alfworld_rl.envs.base import Pool
 from alfworld_rl.rollouts import Limits, Sampling, rollout
 from alfworld_rl.rollouts.metrics import rollout_metrics
 from alfworld_rl.types import Task, Usage
+
+class ValidationConfig(Config):
+    """Validation during training, on games of houses that are not trained on."""
+
+    eval_every: int = option(0, "play the validation games every N updates, and save; 0: at every save", ge=0)
+    eval_games: int = option(0, "games of held-out houses to validate on; 0: hold nothing out, train on all", ge=0)
+
+    def conflicts(self) -> list[str]:
+        if self.eval_every and not self.eval_games:
+            return ["--eval-every needs --eval-games, the number of games to hold out for it"]
+        return []
+
 
 NEAR_GREEDY = Sampling(temperature=0.01)
 

@@ -17,7 +17,7 @@ import torch
 from transformers import AutoTokenizer, PreTrainedTokenizerFast, Qwen3ForCausalLM
 from transformers.utils import logging
 
-from alfworld_rl.agent.protocol import AgentProtocol, CommandsShown
+from alfworld_rl.agents import FORMATS, CommandsShown
 from alfworld_rl.backends.local import builtin
 from alfworld_rl.backends.local.builtin.tokenizer import build_tokenizer, cut_at_instances
 from alfworld_rl.backends.local.builtin.weights import new_config, new_model, save_model
@@ -87,7 +87,7 @@ def _texts(games: Sequence[Path], recorder: _Recorder, seed: int) -> Mapping[str
     """What the agent protocol encodes in plays of some of `games`, in all three ways of showing commands."""
     rng = random.Random(seed)
     for shown in SHOWN:
-        protocol = AgentProtocol(recorder, shown)
+        protocol = FORMATS["tool-call"](recorder, shown)
         settings = PlaySettings(admissible_commands=shown, perturbation=0.3, max_trajectory_tokens=10**9)
         for path in games[:: max(1, len(games) * len(SHOWN) // PLAYED)]:
             demonstrate(Game.load(path), protocol, settings, rng)

@@ -6,8 +6,11 @@ import shutil
 from importlib.util import find_spec
 from pathlib import Path
 
+from alfworld_rl.commands.common import CommandConfig
+from alfworld_rl.config import option
+from alfworld_rl.config.workspace import alfworld_games, generated_games, home
 from alfworld_rl.errors import UsageError, installing
-from alfworld_rl.runs.settings import DoctorSettings, alfworld_games, generated_games, home, writable
+from alfworld_rl.files import writable
 from alfworld_rl.runs.tracking import swanlab_login
 
 EXTRAS = {
@@ -17,14 +20,23 @@ EXTRAS = {
 }
 
 
-def doctor(settings: DoctorSettings) -> None:
+class DoctorConfig(CommandConfig):
+    """What works on this computer now."""
+
+    data_root: Path | None = option(None, "folder that holds json_2.1.1 (default: 08-alfworld/datasets/alfworld)")
+
+
+CONFIG = DoctorConfig
+
+
+def run(config: DoctorConfig) -> None:
     """Print one line a matter: `ok` or `--`, what was found, and what to do. Never prints a key."""
     extras = {name: all(find_spec(module) for module in modules) for name, modules in EXTRAS.items()}
     trio, swanlab = trio_login(), swanlab_login()
     _line(True, "Python", f"{platform.python_version()}, {os.cpu_count()} processors")
     for name, there in extras.items():
         _line(there, f"extra {name}", "installed" if there else f"not installed: {installing(name)}")
-    games = _games(settings.data_root or alfworld_games())
+    games = _games(alfworld_games(config.data_root))
     _line(trio, "PyTRIO", "a key is there" if trio else "not logged in: uv run trio login")
     _line(swanlab, "SwanLab", "a key is there" if swanlab else "not logged in: uv run swanlab login")
     problems = [_folder(home() / name) for name in ("runs", "eval_results", "images")]

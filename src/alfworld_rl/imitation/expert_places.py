@@ -4,7 +4,7 @@ The table beside this file gives, for an object type and a receptacle type, the 
 such receptacles that held such an object, among games whose house had one, divided by the commands it takes to look
 (two where it has to be opened). It is made again with
 
-    python -m alfworld_rl.agent.demonstrator_places DATA_ROOT
+    python -m alfworld_rl.imitation.expert_places DATA_ROOT
 """
 
 import argparse
@@ -16,7 +16,7 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
-_TABLE = "demonstrator_places.json"
+_TABLE = "expert_places.json"
 
 # An object type that the table does not know is looked for where things are found in general.
 _ANYTHING = "*"
@@ -24,7 +24,7 @@ _ANYTHING = "*"
 
 @cache
 def _table() -> Mapping[str, Mapping[str, float]]:
-    table: dict[str, dict[str, float]] = json.loads(files("alfworld_rl.agent").joinpath(_TABLE).read_text("utf-8"))
+    table: dict[str, dict[str, float]] = json.loads(files("alfworld_rl.imitation").joinpath(_TABLE).read_text("utf-8"))
     return table
 
 

@@ -1,48 +1,44 @@
 """`alfworld-rl play GAME`: a game in the terminal, by hand or by the demonstrator."""
 
-import argparse
 import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from alfworld_rl.agent.demonstrator import Demonstrator
+from alfworld_rl.commands.common import CommandConfig
+from alfworld_rl.config import option
 from alfworld_rl.errors import UsageError
+from alfworld_rl.imitation.expert import Demonstrator
 from alfworld_rl.world import Game, View, World
 
 _GAME_FILE = "game.tw-pddl"
 _DEMONSTRATION_STEPS = 50  # what a game is given in ALFWorld's evaluations
 
 
-def add_parser(commands: Any) -> argparse.ArgumentParser:
-    """Add `play` to the sub-parsers of a command line."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "play",
-        help="play a game in the terminal",
-        description="Play a game in the terminal. Tab completes the commands that the game admits, ? lists them, "
-        "quit (or Ctrl-D) leaves. Lines can also be piped in.",
-        allow_abbrev=False,
+class PlayConfig(CommandConfig):
+    """Play a game in the terminal.
+
+    Tab completes the commands that the game admits, ? lists them, quit (or Ctrl-D) leaves. Lines can also be piped in.
+    """
+
+    game: Path = option(..., "a game.tw-pddl, or the folder it is in", positional=True)
+    environment: Literal["fast", "textworld"] = option(
+        "fast", "what plays the game: the world of this package, or the official stack"
     )
-    parser.add_argument("game", type=Path, metavar="GAME", help="a game.tw-pddl, or the folder it is in")
-    parser.add_argument(
-        "--environment",
-        choices=("fast", "textworld"),
-        default="fast",
-        help="what plays the game: the world of this package, or the official stack (default: %(default)s)",
-    )
-    parser.add_argument("--demonstrator", action="store_true", help="watch the demonstrator play instead")
-    parser.set_defaults(run_command=run)
-    return parser
+    demonstrator: bool = option(False, "watch the expert play instead")
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Play `arguments.game`; returns 0, or 1 if the demonstrator did not win."""
-    path = _game_file(arguments.game)
-    with closing(_open_world(path, arguments.environment)) as world:
+CONFIG = PlayConfig
+
+
+def run(config: PlayConfig) -> int:
+    """Play the game; returns 0, or 1 if the expert did not win."""
+    path = _game_file(config.game)
+    with closing(_open_world(path, config.environment)) as world:
         view = world.reset()
         _show(view.observation)
-        return _demonstrate(world, view) if arguments.demonstrator else _play(world, view)
+        return _demonstrate(world, view) if config.demonstrator else _play(world, view)
 
 
 def printable(text: str) -> str:

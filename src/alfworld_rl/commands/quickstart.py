@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from alfworld_rl.commands.common import CommandConfig
+from alfworld_rl.config import option
+from alfworld_rl.config.workspace import alfworld_games, generated_games, home
+from alfworld_rl.console import seconds
 from alfworld_rl.errors import UsageError
 from alfworld_rl.games import SPLITS, discover
 from alfworld_rl.runs.folder import RunFolder
-from alfworld_rl.runs.output import seconds
-from alfworld_rl.runs.settings import QuickstartSettings, alfworld_games, generated_games, home
 
 #: An early checkpoint of the built-in policy, weak on purpose: there is something left to learn.
 START = "alfworld-tiny-start"
@@ -50,9 +52,19 @@ SHORT_TRAIN: Flags = {**TRAIN, "max-steps": 1, "games-per-batch": 2, "group-size
 SHORT_EVAL: Flags = {**EVAL, "limit-per-split": 3, "samples-per-game": 1}
 
 
-def quickstart(settings: QuickstartSettings) -> None:
+class QuickstartConfig(CommandConfig):
+    """The whole line on this computer, with no account and no download."""
+
+    short: bool = option(False, "a few games and one update: does everything work here?")
+    seed: int = option(42, "seed of everything", ge=0, le=2**31 - 1)
+
+
+CONFIG = QuickstartConfig
+
+
+def run(config: QuickstartConfig) -> None:
     """Make games if there are none, evaluate, train, evaluate again, draw; prints every command before it runs."""
-    from alfworld_rl.cli import run
+    from alfworld_rl.cli import run_command
 
     ran: list[str] = []
 
@@ -60,17 +72,17 @@ def quickstart(settings: QuickstartSettings) -> None:
         words = [command, *more, *(word for name, value in flags.items() for word in _words(name, value))]
         ran.append(shlex.join(["alfworld-rl", *words]))
         print(f"\n$ {ran[-1]}", flush=True)
-        return run(words)
+        return run_command(words)
 
     started = time.monotonic()
-    play, train, evaluation = (SHORT_PLAY, SHORT_TRAIN, SHORT_EVAL) if settings.short else (PLAY, TRAIN, EVAL)
+    play, train, evaluation = (SHORT_PLAY, SHORT_TRAIN, SHORT_EVAL) if config.short else (PLAY, TRAIN, EVAL)
     games = alfworld_games()
     if not _there(games):
         games = generated_games()
         if not _there(games):
             do("games", {"data-root": games, "train": 200, "valid-seen": 40, "valid-unseen": 40, "seed": 1}, "generate")
     model: Flags = {"backend": "local", "base-model": START, "data-root": games}
-    same: Flags = {**model, **play, "seed": settings.seed}
+    same: Flags = {**model, **play, "seed": config.seed}
 
     results = home() / "eval_results"
     before, after = results / "quickstart-before.jsonl", results / "quickstart-after.jsonl"

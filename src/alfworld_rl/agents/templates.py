@@ -1,181 +1,37 @@
-"""How an agent and a game talk: every text of ours, how it becomes tokens, and how the agent's message is read.
+"""A model's chat template, taken apart once, so that a conversation grows by tokens and is never rendered again.
 
 A conversation is rendered by the model's own chat template once, at the start. What stands between an assistant's
 message and the next one (end of turn, tool response, next turn) is taken from the same template with place-holders,
 so that later answers are appended as tokens and nothing that was said is ever rendered or tokenized again.
-
-Text from games is data: no observation, task or command can become a control token, whatever it spells.
 """
 
-import hashlib
-import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final, Literal
+from typing import Any
 
+from alfworld_rl.agents.base import ChatTemplateError, Message
+from alfworld_rl.agents.calls import CALL_CLOSES, CALL_EXPLAINED, CALL_OPENS, TOOL, TOOL_NAME, XML_CALL, read_action
 from alfworld_rl.types import Completion, Tokenizer
-from alfworld_rl.errors import UsageError
-from alfworld_rl.world.view import View
-
-CommandsShown = Literal["full", "changes", "none"]
-Message = dict[str, Any]
-
-# --- the texts; a results file's protocol hash covers all of them -------------------------------------------------
-
-VERSION: Final = 1
-"""Raise it when the reading of messages changes, so that results before and after are not compared."""
-
-TOOL_NAME: Final = "alfworld_step"
-TOOL: Final[Mapping[str, Any]] = {
-    "type": "function",
-    "function": {
-        "name": TOOL_NAME,
-        "description": "Do one command in the house and see what happens.",
-        "parameters": {
-            "type": "object",
-            "properties": {"action": {"type": "string", "description": "an admissible command, word for word"}},
-            "required": ["action"],
-        },
-    },
-}
-
-RULES: Final = (
-    "You are in a house and act through text commands until the task is done. End every message with exactly one "
-    f"call of {TOOL_NAME} and write nothing after it. A command that is not admissible does nothing and uses up a step."
-)
-COMMANDS_EXPLAINED: Final[Mapping[CommandsShown, str]] = {
-    "full": "Every answer lists the admissible commands.",
-    "changes": "The admissible commands are listed once; later answers list with + what became admissible "
-    "and with - what no longer is.",
-    "none": "The command help tells what commands look like.",
-}
-COMMANDS_HEADER: Final = "Admissible commands:"
-APPEARED: Final = "+ "
-VANISHED: Final = "- "
-NOTHING_HAPPENS: Final = "Nothing happens."
-
-CALL_OPENS: Final = "<tool_call>"
-CALL_CLOSES: Final = "</tool_call>"
-XML_CALL: Final = (
-    f"{CALL_OPENS}\n<function={TOOL_NAME}>\n<parameter=action>\n{{action}}\n</parameter>\n</function>\n{CALL_CLOSES}"
-)
-CALL_EXPLAINED: Final = f"A call has this form:\n\n{XML_CALL.format(action='command')}"
-"""For models whose chat template does not present tools."""
 
 
-def system_text(commands: CommandsShown) -> str:
-    return f"{RULES} {COMMANDS_EXPLAINED[commands]}"
+class Conversation:
+    """The fixed texts of a model's chat template around those that vary, and how both become tokens.
 
-
-def opening_text(view: View, commands: CommandsShown) -> str:
-    """The user's message: the first observation, which names the task, and the admissible commands."""
-    return _with_commands(view.observation, view.admissible_commands if commands != "none" else ())
-
-
-def answer_text(before: Iterable[str], view: View, commands: CommandsShown) -> str:
-    """The environment's answer; `before` are the commands that were admissible when the agent chose."""
-    if commands == "changes":
-        old, new = set(before), set(view.admissible_commands)
-        changes = [APPEARED + command for command in view.admissible_commands if command not in old]
-        changes += [VANISHED + command for command in before if command not in new]
-        return "\n".join([f"{view.observation}\n", *changes]) if changes else view.observation
-    return _with_commands(view.observation, view.admissible_commands if commands == "full" else ())
-
-
-def _with_commands(observation: str, commands: Sequence[str]) -> str:
-    return "\n".join([f"{observation}\n", COMMANDS_HEADER, *commands]) if commands else observation
-
-
-def protocol_hash(commands: CommandsShown, **options: Any) -> str:
-    """12 hex digits over every text of the protocol and the options that change what a score means."""
-    texts = [VERSION, system_text(commands), COMMANDS_HEADER, APPEARED, VANISHED, NOTHING_HAPPENS, CALL_EXPLAINED]
-    content = json.dumps([*texts, TOOL, commands, options], sort_keys=True, default=str)
-    return hashlib.sha256(content.encode()).hexdigest()[:12]
-
-
-# --- reading the agent's message ----------------------------------------------------------------------------------
-
-
-def read_action(message: str) -> str | None:
-    """The action of the one call that `message` ends with, as it was written; None if that is not what it is.
-
-    Read are Qwen3.5's native form, <function=alfworld_step><parameter=action>..., and the JSON form. An agent that
-    calls twice, or goes on to write its own observation after the call, has not acted.
-    """
-    message = message.rstrip()
-    if message.count(CALL_OPENS) != 1 or message.count(CALL_CLOSES) != 1 or not message.endswith(CALL_CLOSES):
-        return None
-    body = message[message.index(CALL_OPENS) + len(CALL_OPENS) : -len(CALL_CLOSES)].strip()
-    return _xml_action(body) if body.startswith("<") else _json_action(body)
-
-
-def _xml_action(body: str) -> str | None:
-    for opens, closes in ((f"<function={TOOL_NAME}>", "</function>"), ("<parameter=action>", "</parameter>")):
-        if not (body.startswith(opens) and body.endswith(closes)):
-            return None
-        body = body[len(opens) : -len(closes)].strip()
-    return None if "<parameter=" in body or "</parameter>" in body else body
-
-
-def _json_action(body: str) -> str | None:
-    try:
-        call = json.loads(body, object_pairs_hook=_each_once)
-    except (ValueError, RecursionError):
-        return None
-    match call:
-        case {"name": name, "arguments": {"action": str(action), **others}} if name == TOOL_NAME and not others:
-            return action
-    return None
-
-
-def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A call that says two actions or two names is not one call."""
-    values = dict(pairs)
-    if len(values) < len(pairs):
-        raise ValueError("a key is given twice")
-    return values
-
-
-def admissible(action: str, commands: Iterable[str]) -> str | None:
-    """The one of `commands` that `action` means; case and spaces are forgiven, nothing else."""
-    wanted = " ".join(action.split()).lower()
-    return next((command for command in commands if " ".join(command.split()).lower() == wanted), None)
-
-
-# --- tokens -------------------------------------------------------------------------------------------------------
-
-
-class ChatTemplateError(UsageError):
-    """The model's chat template cannot carry a conversation that only ever grows."""
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """An agent's message, read: its text, and the action of its call if it is in the right form."""
-
-    text: str
-    action: str | None
-
-
-class AgentProtocol:
-    """The protocol for one model: its tokenizer, its chat template, and how admissible commands are shown.
-
-    Raises ChatTemplateError at once if the template cannot carry it. `turn_end` is the token that ends the
-    model's turn, `stop` what to tell a sampler to stop at besides the tokenizer's own end.
+    Raises ChatTemplateError at once if the template cannot carry a conversation that only ever grows. `turn_end` is
+    the token that ends the model's turn, `stop` what to tell a sampler to stop at besides the tokenizer's own end.
     """
 
-    def __init__(self, tokenizer: Tokenizer, commands: CommandsShown = "full") -> None:
+    def __init__(self, tokenizer: Tokenizer, system: str) -> None:
         self.tokenizer = tokenizer
-        self.commands: CommandsShown = commands
         self._control = _control_tokens(tokenizer)
         spelled = sorted(self._control, key=len, reverse=True)
         self._spelled = re.compile(f"(?=({'|'.join(map(re.escape, spelled))}))") if spelled else None
 
-        form = _render_form(tokenizer, system_text(commands))
-        self._system, self._head, self._tail = form.system, form.head, form.tail
-        self._call = form.call
+        form = _render_form(tokenizer, system)
+        self.system, self._head, self._tail = form.system, form.head, form.tail
+        self.call = form.call
         self._answer_tail = form.after_answer
         self.turn_end, ends_with = self._find_turn_end(form.before_answer)
         self._answer_head = form.before_answer
@@ -185,48 +41,30 @@ class AgentProtocol:
         self._encoded_answer = lru_cache(maxsize=2048)(self._encode_answer)
         self.stop: tuple[str, ...] = () if tokenizer.eos_token_id == self.turn_end else (ends_with,)
 
-    def opening(self, view: View) -> list[int]:
-        """The first prompt of a game, up to where the model begins to write."""
-        return self._encode((self._head, False), (opening_text(view, self.commands), True), (self._tail, False))
+    def opening(self, text: str) -> tuple[int, ...]:
+        """The first prompt, the user saying `text`, up to where the model begins to write."""
+        return tuple(self.encode((self._head, False), (text, True), (self._tail, False)))
 
-    def opening_messages(self, view: View) -> list[Message]:
-        """The first prompt as messages, for people to read."""
-        return [
-            {"role": "system", "content": self._system},
-            {"role": "user", "content": opening_text(view, self.commands)},
-        ]
+    def answer(self, text: str, completion: Completion) -> tuple[int, ...]:
+        """What to append after a completion: the rest of its turn, the answer `text`, the next turn's start."""
+        ended = bool(completion.tokens) and completion.tokens[-1] == self.turn_end
+        return self._encoded_answer(self._answer_head_ended if ended else self._answer_head, text)
 
-    def answer(self, text: str, completion_tokens: Sequence[int]) -> tuple[int, ...]:
-        """What to append after a completion: the rest of its turn, the environment's answer, the next turn's start.
-
-        A completion that sampled its own end of turn is not ended twice.
-        """
-        ended = bool(completion_tokens) and completion_tokens[-1] == self.turn_end
-        head = self._answer_head_ended if ended else self._answer_head
-        return self._encoded_answer(head, text)
-
-    def read(self, completion: Completion) -> Turn:
+    def read(self, completion: Completion) -> str:
         """The message of a completion, without the token that ended it."""
         tokens = completion.tokens
         if tokens and tokens[-1] in self._ends:
             tokens = tokens[:-1]
-        text = self.tokenizer.decode(tokens, skip_special_tokens=False)
-        return Turn(text, read_action(text))
+        return self.tokenizer.decode(tokens, skip_special_tokens=False)
 
     def cut_off(self, completion: Completion) -> bool:
         """Whether a token limit ended the completion before the model did."""
         return completion.stop_reason == "length" and (not completion.tokens or completion.tokens[-1] not in self._ends)
 
-    def call(self, action: str) -> list[int]:
-        """The tokens of a whole message that calls the tool with `action` in the model's own form, ended."""
-        before, after, in_json = self._call
-        text = json.dumps(action, ensure_ascii=False)[1:-1] if in_json else action
-        return [*self._encode((before, False), (text, True), (after, False)), self.turn_end]
-
     def _encode_answer(self, head: str, text: str) -> tuple[int, ...]:
-        return tuple(self._encode((head, False), (text, True), (self._answer_tail, False)))
+        return tuple(self.encode((head, False), (text, True), (self._answer_tail, False)))
 
-    def _encode(self, *parts: tuple[str, bool]) -> list[int]:
+    def encode(self, *parts: tuple[str, bool]) -> list[int]:
         """Tokens of the joined texts; control tokens are made only where a part that is not `foreign` spells them."""
         text = "".join(part for part, _ in parts)
         if self._spelled is None:
@@ -366,7 +204,7 @@ def _xml_form() -> tuple[str, str, bool]:
     return before, after, False
 
 
-_XML_FORM: Final = _xml_form()
+_XML_FORM = _xml_form()
 
 
 def _call_form(render: Any, messages: Sequence[Message]) -> tuple[str, str, bool]:

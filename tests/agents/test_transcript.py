@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alfworld_rl.agent.transcript import Transcript
+from alfworld_rl.agents.transcript import Transcript
 from alfworld_rl.types import Completion
 
 tokens = st.lists(st.integers(0, 2**31 - 1), max_size=20)

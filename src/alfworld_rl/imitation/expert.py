@@ -3,7 +3,7 @@
 It knows the task sentence, the observations and the admissible commands; nothing of the hidden state, the
 walkthrough or the file's task type. What it does next is a short function of what the transcript says, so that a
 small model can learn it: it looks for the object in one fixed order of kinds of places (how often train-split games
-keep such an object there, per command it costs to look; see `demonstrator_places`), lowest number first, and does at
+keep such an object there, per command it costs to look; see `expert_places`), lowest number first, and does at
 once what brings the task forward.
 
 Acting and watching are separate. `act` says what the demonstrator would do now and changes nothing; `observe` tells
@@ -18,9 +18,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from alfworld_rl.agent.demonstrator_places import worth
 from alfworld_rl.errors import AlfworldRLError
-from alfworld_rl.world.view import View
+from alfworld_rl.imitation.expert_places import worth
+from alfworld_rl.types import Observation
 
 __all__ = ["Demonstrator", "Goal", "TaskError", "parse_task"]
 
@@ -96,21 +96,21 @@ def _by_number(name: str) -> tuple[str, int]:
 class Demonstrator:
     """One player in one game.
 
-    `task` is the sentence after "Your task is to: ", `first_view` the view that `reset` gave. With `exploration` e > 0
+    `task` is the sentence after "Your task is to: ", `first` the observation that `reset` gave. With `exploration` e > 0
     the order of search varies from demonstration to demonstration: the logarithm of each receptacle's worth gets e
     times a Gumbel variable from `rng`, so that 1 draws the order in proportion to the worth and 0 always takes the
     best first. Raises TaskError when the sentence follows none of ALFWorld's templates.
     """
 
     def __init__(
-        self, task: str, first_view: View, *, exploration: float = 0.0, rng: random.Random | None = None
+        self, task: str, first: Observation, *, exploration: float = 0.0, rng: random.Random | None = None
     ) -> None:
         if exploration > 0 and rng is None:
             raise ValueError("exploration needs an rng, so that a demonstration can be repeated")
         self.goal = parse_task(task)
-        surroundings = _SURROUNDINGS.search(first_view.observation)
+        surroundings = _SURROUNDINGS.search(first.text)
         named = _LISTED.findall(surroundings[1]) if surroundings else []
-        offered = [c.removeprefix("go to ") for c in first_view.admissible_commands if c.startswith("go to ")]
+        offered = [c.removeprefix("go to ") for c in first.actions if c.startswith("go to ")]
         self._receptacles = sorted({*named, *offered}, key=_by_number)
         house = {_type(name) for name in self._receptacles}
         self._appliance = next((kind for kind in _APPLIANCES.get(self.goal.kind, ()) if kind in house), None)
@@ -123,9 +123,9 @@ class Demonstrator:
         self._barred: set[tuple[str, str]] = set()  # (object type, receptacle type) that do not go together
         searched = (self.goal.object_type, *([self.goal.target_type] if self.goal.kind == "look" else []))
         self._orders = {wanted: self._order_of_search(wanted, exploration, rng) for wanted in searched}
-        self._take_in(first_view)
+        self._take_in(first)
 
-    def observe(self, command: str, view: View) -> None:
+    def observe(self, command: str, view: Observation) -> None:
         """Take in that `command` was sent, by whomever, and that the world answered with `view`.
 
         What happened is read off the answer alone; a refused command says "Nothing happens." and teaches nothing.
@@ -153,13 +153,13 @@ class Demonstrator:
 
     # What the transcript says so far.
 
-    def _take_in(self, view: View) -> None:
-        self._read(view.observation)
+    def _take_in(self, view: Observation) -> None:
+        self._read(view.text)
         self._done = view.done
-        self._commands = frozenset(view.admissible_commands)
+        self._commands = frozenset(view.actions)
         self._here = [name for name in self._receptacles if f"go to {name}" not in self._commands]
         # Of objects, only the one in the hand can be examined.
-        examined = (c.removeprefix("examine ") for c in view.admissible_commands if c.startswith("examine "))
+        examined = (c.removeprefix("examine ") for c in view.actions if c.startswith("examine "))
         self._held = next((name for name in examined if name not in self._receptacles), None)
         self._judge()
 

@@ -1,1 +1,0 @@
-"""Between a world and a model: the words they exchange and the tokens of a whole episode."""
