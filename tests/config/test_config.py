@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import Field, ValidationError
 
-from alfworld_rl.config import Check, Config, Name, option
+from alfworld_rl.config import Check, Config, Name, differences, option
 from alfworld_rl.errors import UsageError
 from alfworld_rl.registry import Registry
 
@@ -257,6 +257,13 @@ def test_a_command_may_have_other_defaults_in_a_part() -> None:
     assert Cold.settings["temperature"].default == 0.5
     assert Command.settings["temperature"].default == 1.0
     assert refusal({"max_answer": 100, "temperature": "x"}, Cold).startswith("--temperature must be a number")
+
+
+def test_differences_are_said_in_the_words_of_flags() -> None:
+    before, now = Command().to_flat(), Command.from_flat({"steps": 3, "root": "x"}).to_flat()
+    assert differences(before, now) == ['--root was null, not "x"', "--steps was 80, not 3"]
+    assert differences({"old": 1}, {}) == ["--old was 1, not null"]
+    assert differences(now, now) == []
 
 
 def test_a_config_survives_being_copied_and_sent_to_a_process() -> None:
