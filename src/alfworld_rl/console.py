@@ -73,6 +73,11 @@ class Progress:
             print(line, flush=True)
 
 
+def printable(text: str) -> str:
+    """`text` without anything a terminal would obey; game files come from strangers."""
+    return "".join(c if c == "\n" or c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
 def tokens(count: int) -> str:
     """A number of tokens for people: 950, 12.3k, 4.56M."""
     if count < 1000:

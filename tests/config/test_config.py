@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import Field, ValidationError
 
-from alfworld_rl.config import Check, Config, Name, option
+from alfworld_rl.config import Check, Config, Name, differences, option
 from alfworld_rl.errors import UsageError
 from alfworld_rl.registry import Registry
 
@@ -126,6 +126,8 @@ def test_the_flat_values_are_plain_and_are_read_back() -> None:
         ("steps", "0", "--steps must be at least 1, not 0"),
         ("steps", 0, "--steps must be at least 1, not 0"),
         ("turns", "100", "--turns must be at least 1 and below 100, not 100"),
+        ("turns", "2147483648", "--turns must be at least 1 and below 100, not 2147483648"),
+        ("turns", "1" + "0" * 400, f"--turns must be at least 1 and below 100, not {10**400}"),
         ("turns", "", "--turns must be a whole number, not ''"),
         ("temperature", "warm", "--temperature must be a number, not 'warm'"),
         ("temperature", True, "--temperature must be a number, not True"),
@@ -250,10 +252,18 @@ def test_a_command_may_have_other_defaults_in_a_part() -> None:
     assert Cold().play.temperature == 0.5
     assert Cold().given == frozenset()
     changed = Cold.from_flat({"top_p": "0.9"})
-    assert (changed.play.temperature, changed.play.top_p, changed.given) == (0.5, 0.9, {"top_p"})
+    assert (changed.play.temperature, changed.play.top_p) == (0.5, 0.9)
+    assert changed.given == {"top_p"}
     assert Cold.settings["temperature"].default == 0.5
     assert Command.settings["temperature"].default == 1.0
     assert refusal({"max_answer": 100, "temperature": "x"}, Cold).startswith("--temperature must be a number")
+
+
+def test_differences_are_said_in_the_words_of_flags() -> None:
+    before, now = Command().to_flat(), Command.from_flat({"steps": 3, "root": "x"}).to_flat()
+    assert differences(before, now) == ['--root was null, not "x"', "--steps was 80, not 3"]
+    assert differences({"old": 1}, {}) == ["--old was 1, not null"]
+    assert differences(now, now) == []
 
 
 def test_a_config_survives_being_copied_and_sent_to_a_process() -> None:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from alfworld_rl.agents.base import ChatTemplateError, Message
+from alfworld_rl.agents.base import ChatTemplateError
 from alfworld_rl.agents.calls import CALL_CLOSES, CALL_EXPLAINED, CALL_OPENS, TOOL, TOOL_NAME, XML_CALL, read_action
-from alfworld_rl.types import Completion, Tokenizer
+from alfworld_rl.types import Completion, Message, Tokenizer
 
 
 class Conversation:

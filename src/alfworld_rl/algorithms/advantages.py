@@ -82,9 +82,7 @@ def gigpo(
 def comparable(group: Group) -> list[int]:
     """Which trajectories of a group can be compared and trained on: those that did not fail and wrote something."""
     return [
-        index
-        for index, one in enumerate(group.trajectories)
-        if not one.failed and one.transcript.written_count > 0
+        index for index, one in enumerate(group.trajectories) if not one.failed and one.transcript.written_count > 0
     ]
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from alfworld_rl.algorithms.advantages import ESTIMATORS, Estimator
 from alfworld_rl.algorithms.rewards import REWARDS, Reward
 from alfworld_rl.algorithms.schedules import SCHEDULES, learning_rate
-from alfworld_rl.config import Config, Name, parameters_config, option
+from alfworld_rl.config import Config, Name, ParametersConfig, option, parameters_config
 from alfworld_rl.types import AdamParams, LossSpec
 
 EstimatorParameters = parameters_config(ESTIMATORS)
@@ -16,7 +16,7 @@ class RewardConfig(Config):
     """What a trajectory is worth."""
 
     reward: Annotated[str, Name(REWARDS)] = option("document", "reward")
-    reward_parameters: RewardParameters = RewardParameters()  # type: ignore[valid-type]
+    reward_parameters: ParametersConfig = RewardParameters()
 
     def function(self) -> Reward:
         """The reward with its parameters."""
@@ -61,16 +61,14 @@ class PolicyGradientConfig(Config):
     """What is learned from trajectories."""
 
     advantage: Annotated[str, Name(ESTIMATORS)] = option("mean", "advantage estimator")
-    estimator_parameters: EstimatorParameters = EstimatorParameters()  # type: ignore[valid-type]
+    estimator_parameters: ParametersConfig = EstimatorParameters()
     loss: Literal["ppo", "importance_sampling", "cispo"] = option("ppo", "policy loss")
     ppo_clip_low: float = option(0.8, "lower bound of the probability ratio", ge=0, le=1)
     ppo_clip_high: float = option(1.2, "upper bound of the probability ratio", ge=1)
     epochs: int = option(1, "passes over the data of one update", ge=1)
     minibatches: int = option(1, "optimizer steps of one pass", ge=1)
     kl_coef: float = option(0.0, "weight of the penalty for leaving the starting policy", ge=0)
-    dynamic_sampling: int = option(
-        0, "replace groups without a gradient by up to this many more games an update", ge=0
-    )
+    dynamic_sampling: int = option(0, "replace groups without a gradient by up to this many more games an update", ge=0)
 
     def estimator(self) -> Estimator:
         """The advantage estimator with its parameters."""

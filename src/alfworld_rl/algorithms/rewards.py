@@ -80,13 +80,18 @@ def document(trajectory: Trajectory, *, invalid_penalty: float = 0.1) -> Mapping
     A lost trajectory that ends early keeps the penalties that it did not incur, so that running into a limit can pay:
     docs/results.md shows policies that learn to. See `penalized_success`.
     """
-    return {"success": _at_the_end(trajectory, float(trajectory.won)), "invalid": -invalid_penalty * _invalid_S(trajectory)}
+    return {
+        "success": success(trajectory),
+        "invalid": -invalid_penalty * _invalid_S(trajectory),
+    }
 
 
 @REWARDS.register("success", "1 for a won game, else 0")
 def success(trajectory: Trajectory) -> Numbers_S:
     """1 at the step that wins, nothing else."""
-    return _at_the_end(trajectory, float(trajectory.won))
+    steps_S = np.zeros(len(trajectory.steps))
+    steps_S[-1:] = float(trajectory.won)
+    return steps_S
 
 
 @REWARDS.register("penalized-success", "as document for a won game, but at least a floor; 0 for a lost one")
@@ -100,13 +105,7 @@ def penalized_success(
     invalid_S = _invalid_S(trajectory) * float(trajectory.won)
     count = invalid_S.sum()
     penalty = min(invalid_penalty, (1 - floor) / count) if count else 0.0
-    return {"success": _at_the_end(trajectory, float(trajectory.won)), "invalid": -penalty * invalid_S}
-
-
-def _at_the_end(trajectory: Trajectory, value: float) -> Numbers_S:
-    values_S = np.zeros(len(trajectory.steps))
-    values_S[-1:] = value
-    return values_S
+    return {"success": success(trajectory), "invalid": -penalty * invalid_S}
 
 
 def _invalid_S(trajectory: Trajectory) -> Numbers_S:

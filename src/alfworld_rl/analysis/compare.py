@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 from alfworld_rl.config import differences
-from alfworld_rl.evaluation.results import Results
 from alfworld_rl.evaluation.compare import Change, compare
+from alfworld_rl.evaluation.results import Results
 
 
 def mismatches(results: Mapping[str, Results]) -> list[str]:
@@ -39,7 +39,9 @@ def comparisons(before_label: str, before: Results, after_label: str, after: Res
 
 
 def _sentence(pair: str, before_label: str, after_label: str, change: Change) -> str:
-    p_value = f"p = {change.p_value:.3g} ({'a significant difference' if change.significant else 'not significant at 5%'})"
+    p_value = (
+        f"p = {change.p_value:.3g} ({'a significant difference' if change.significant else 'not significant at 5%'})"
+    )
     if change.gained is not None and change.lost is not None:
         return (
             f"{pair}: {change.mean_change:+.1%} on the same {change.games} games; "

@@ -1,6 +1,7 @@
 """Whatever holds the model: PyTRIO's cluster, a server of the Tinker API, or an engine in this process."""
 
 from pathlib import Path
+from typing import Annotated
 
 from alfworld_rl.backends.base import Backend
 from alfworld_rl.backends.kinds import BACKENDS, OpenOptions, open_kind
@@ -14,7 +15,7 @@ __all__ = ["BACKENDS", "BackendConfig", "TrainingBackendConfig", "check_length",
 class BackendConfig(Config):
     """Which model, and behind which backend."""
 
-    backend: Name(BACKENDS) = option("trio", "where the model lives")  # type: ignore[valid-type]
+    backend: Annotated[str, Name(BACKENDS)] = option("trio", "where the model lives")
     base_model: str | None = option(
         None,
         "the model to start from (default: "

@@ -12,7 +12,8 @@ from alfworld_rl.config import option
 from alfworld_rl.config.workspace import home
 from alfworld_rl.console import print_table
 from alfworld_rl.errors import UsageError
-from alfworld_rl.evaluation.results import Results, ResultsError, read_results
+from alfworld_rl.evaluation.record import ResultsError
+from alfworld_rl.evaluation.results import Results, read_results
 from alfworld_rl.files import writable
 
 DEFAULT_RESULTS = ("base-qwen35-4b-eval", "checkpoint-40steps", "checkpoint-80steps")

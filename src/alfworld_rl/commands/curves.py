@@ -39,6 +39,8 @@ def run(config: CurvesConfig) -> None:
     from alfworld_rl.analysis.curves import draw_curves, updates_of
 
     runs = home() / "runs"
-    labelled = {label: [updates_of(RunFolder.existing(runs, name)) for name in names] for label, names in config.labelled}
+    labelled = {
+        label: [updates_of(RunFolder.existing(runs, name)) for name in names] for label, names in config.labelled
+    }
     draw_curves(labelled, config.figure)
     print(f"Figure: {config.figure}")

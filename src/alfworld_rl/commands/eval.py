@@ -30,27 +30,13 @@ from alfworld_rl.runs.tracking import TrackingConfig, check_tracking, tracking
 from alfworld_rl.types import Task, Usage
 
 
-class EvalEpisodeConfig(EpisodeConfig):
-    """How a game is played; what changes the score of a model belongs here."""
-
-    temperature: float = option(0.01, "sampling temperature", ge=0)
-
-
-class EvalTrackingConfig(TrackingConfig):
-    """Where others watch the metrics."""
-
-    swanlab_mode: Literal["online", "local", "offline", "disabled"] = option(
-        "disabled", "where SwanLab keeps the metrics"
-    )
-
-
 class EvalConfig(CommandConfig):
     """Evaluation: how often a model wins games it was not trained on."""
 
     backend: BackendConfig = BackendConfig()
-    episode: EvalEpisodeConfig = EvalEpisodeConfig()
+    episode: EpisodeConfig = EpisodeConfig(temperature=0.01)
     reward: RewardConfig = RewardConfig()
-    track: EvalTrackingConfig = EvalTrackingConfig()
+    track: TrackingConfig = TrackingConfig(swanlab_mode="disabled")
     cost: CostConfig = CostConfig()
     model_path: str | None = option(None, "sampler weights to evaluate (default: the base model)", metavar="URI")
     split: Literal["valid_seen", "valid_unseen", "all"] = option("all", "games to play")

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from alfworld_rl.commands.common import CommandConfig
 from alfworld_rl.config import option
+from alfworld_rl.console import printable
 from alfworld_rl.errors import UsageError
 from alfworld_rl.imitation.expert import Demonstrator
 from alfworld_rl.world import Game, View, World
@@ -39,11 +40,6 @@ def run(config: PlayConfig) -> int:
         view = world.reset()
         _show(view.observation)
         return _demonstrate(world, view) if config.demonstrator else _play(world, view)
-
-
-def printable(text: str) -> str:
-    """`text` without anything a terminal would obey; game files come from strangers."""
-    return "".join(c if c == "\n" or c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def _game_file(path: Path) -> Path:

@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 from alfworld_rl.agents import FORMATS, CommandsShown
 from alfworld_rl.agents.calls import asked_action
 from alfworld_rl.algorithms.config import OptimizerConfig
-from alfworld_rl.algorithms.schedules import SCHEDULES
 from alfworld_rl.backends import TrainingBackendConfig, open_backend
 from alfworld_rl.commands.common import CommandConfig
 from alfworld_rl.commands.train import lora_conflicts
@@ -26,7 +25,7 @@ from alfworld_rl.imitation.demonstrations import Mistakes
 from alfworld_rl.imitation.recipe import Imitation
 from alfworld_rl.imitation.sources import Demonstrations, Play
 from alfworld_rl.rollouts import Limits, Sampling
-from alfworld_rl.runs.config import CHANGEABLE, RunConfig, RunName, resumed
+from alfworld_rl.runs.config import CHANGEABLE, RunConfig, resumed
 from alfworld_rl.runs.cost import Cost, CostConfig, Estimate, estimate, measure
 from alfworld_rl.runs.folder import RunFolder
 from alfworld_rl.runs.run import OpenBackend, RunPlan, open_run
@@ -39,40 +38,13 @@ SECONDS_BETWEEN_SAVES = 300.0
 """What a crash may cost; saving takes as long as several updates of a small model, so not every one is saved."""
 
 
-class SftRunConfig(RunConfig):
-    """A run: a folder of checkpoints that can be gone on with."""
-
-    run_name: RunName = option("alfworld-sft", "name of the run folder under 08-alfworld/runs")
-    max_steps: int = option(500, "updates", ge=1)
-    save_every: int = option(100, "save, and play the validation games, every N updates; 0: only at the end", ge=0)
-
-
-class SftOptimizerConfig(OptimizerConfig):
-    """How weights change."""
-
-    learning_rate: float = option(1e-4, "highest learning rate", gt=0)
-    schedule: Annotated[str, Name(SCHEDULES)] = option("linear", "learning rate over the run")
-    warmup_steps: int = option(20, "updates over which the learning rate rises to its full value", ge=0)
-    beta2: float = option(0.98, "Adam's second decay", ge=0, le=0.999999)
-
-
-class SftTrackingConfig(TrackingConfig):
-    """Where others watch the metrics."""
-
-    swanlab_mode: Literal["online", "local", "offline", "disabled"] = option(
-        "disabled", "where SwanLab keeps the metrics"
-    )
-
-
 class DemonstrationConfig(Config):
     """What is imitated."""
 
     data_root: tuple[Path, ...] = option(
         (), "folders that hold json_2.1.1; games of their train splits (default: 08-alfworld/datasets/alfworld)"
     )
-    from_results: tuple[Path, ...] = option(
-        (), "imitate the won games of these results files instead", metavar="JSONL"
-    )
+    from_results: tuple[Path, ...] = option((), "imitate the won games of these results files instead", metavar="JSONL")
     format: Annotated[str, Name(FORMATS)] = option("tool-call", "how the agent reads and acts")
     admissible_commands: tuple[Literal["full", "changes", "none"], ...] = option(
         ("full",), "how the admissible commands are shown; several: each demonstration in one of them"
@@ -114,10 +86,10 @@ class SftConfig(CommandConfig):
 
     backend: TrainingBackendConfig = TrainingBackendConfig()
     demonstrations: DemonstrationConfig = DemonstrationConfig()
-    run: SftRunConfig = SftRunConfig()
-    optimizer: SftOptimizerConfig = SftOptimizerConfig()
+    run: RunConfig = RunConfig(run_name="alfworld-sft", max_steps=500, save_every=100)
+    optimizer: OptimizerConfig = OptimizerConfig(learning_rate=1e-4, schedule="linear", warmup_steps=20, beta2=0.98)
     validation: ValidationConfig = ValidationConfig()
-    track: SftTrackingConfig = SftTrackingConfig()
+    track: TrackingConfig = TrackingConfig(swanlab_mode="disabled")
     cost: CostConfig = CostConfig()
     observation_weight: float = option(
         0.0, "weight of the tokens that the model only reads, beside 1 for those it should write", ge=0

@@ -189,9 +189,7 @@ def _reference(run: Run, config: TrainConfig) -> Sampler:
         return run.backend.sampler(model)
     if Checkpoint.parse(start).kind == "sampler_weights":
         return run.backend.sampler(model, start)
-    trainer = run.backend.trainer(
-        TrainingStart(weights=start), lora_rank=config.run.lora_rank, seed=config.run.seed
-    )
+    trainer = run.backend.trainer(TrainingStart(weights=start), lora_rank=config.run.lora_rank, seed=config.run.seed)
     return trainer.sampler()
 
 

@@ -12,8 +12,8 @@ from typing import Any, Literal
 import numpy as np
 
 from alfworld_rl.compat.experts import Expert, make_expert
+from alfworld_rl.console import printable
 from alfworld_rl.errors import UsageError
-from alfworld_rl.play import printable
 from alfworld_rl.world import Game, World
 
 type Infos = dict[str, list[Any]]

@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import gymnasium
 from gymnasium.spaces import Text
 
+from alfworld_rl.console import printable
 from alfworld_rl.errors import UsageError
 from alfworld_rl.games import discover
-from alfworld_rl.play import printable
 from alfworld_rl.world import Game, View, World
 
 ENV_ID = "alfworld_rl/ALFWorld-v0"

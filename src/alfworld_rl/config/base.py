@@ -9,6 +9,7 @@ Everything wrong is said in one UsageError, in the words of the flags, however a
 
 import dataclasses
 import inspect
+import json
 from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Any, ClassVar, Self, cast
@@ -139,6 +140,15 @@ class Config(BaseModel):
             if (value.settings.keys() & given if isinstance(value, Config) else name in given)
         }
         return cast(Self, cls.model_construct(_fields_set=names, **dict(config))), problems
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """`--name was X, not Y` for every flat name whose values, as JSON knows them, differ."""
+    return [
+        f"{flag_name(name)} was {json.dumps(before.get(name))}, not {json.dumps(now.get(name))}"
+        for name in sorted(before.keys() | now.keys())
+        if before.get(name) != now.get(name)
+    ]
 
 
 def _fill(config: Config, values: Mapping[str, Any]) -> dict[str, str]:

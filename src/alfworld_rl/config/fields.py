@@ -136,14 +136,19 @@ class Setting:
             case "finite_number":
                 return f"must be a finite number, not {value}"
             case "greater_than_equal" | "greater_than" | "less_than_equal" | "less_than":
-                wanted = " and ".join(f"{words} {bound:g}" for words, bound in self.limits.items())
-                return f"must be {wanted}, not {value:g}"
+                wanted = " and ".join(f"{words} {_number(bound)}" for words, bound in self.limits.items())
+                return f"must be {wanted}, not {_number(value)}"
             case "literal_error":
                 return f"must be one of {', '.join(map(str, self.choices))}, not {value}"
             case "tuple_type":
                 return f"must be a list, not {value!r}"
             case _:
                 return f"must be {NOUNS[self.element]}, not {value!r}"
+
+
+def _number(value: float) -> str:
+    # A whole number in full: 2147483648 is not "2.14748e+09", which is what it should be at most.
+    return str(value) if isinstance(value, int) else f"{value:g}"
 
 
 def flag_name(name: str) -> str:

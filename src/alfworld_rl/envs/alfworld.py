@@ -46,7 +46,10 @@ class AlfworldFamily:
         if not listing.left_out:
             return ()
         reasons = ", ".join(f"{count} {reason}" for reason, count in listing.left_out.items())
-        return (f"{split}: {len(listing.games)} games; left out: {reasons}", *(f"  {one}" for one in listing.broken[:5]))
+        return (
+            f"{split}: {len(listing.games)} games; left out: {reasons}",
+            *(f"  {one}" for one in listing.broken[:5]),
+        )
 
     def content_hash(self, task: Task) -> str:
         """SHA-256 of the game file, in hex digits."""

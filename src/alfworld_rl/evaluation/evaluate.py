@@ -10,7 +10,7 @@ from alfworld_rl.backends.base import Sampler
 from alfworld_rl.envs.base import EnvironmentFamily, Pool
 from alfworld_rl.evaluation.metrics import intervals_of, metrics_of
 from alfworld_rl.evaluation.record import ALL, ResultRow
-from alfworld_rl.rollouts import Group, Limits, Sampling, rollout
+from alfworld_rl.rollouts import DEFAULT_LIMITS, NEAR_GREEDY, Group, Limits, Sampling, rollout
 from alfworld_rl.types import Task
 
 
@@ -59,8 +59,8 @@ async def evaluate(
     environments: EnvironmentFamily | Pool,
     *,
     samples_per_task: int = 1,
-    limits: Limits = Limits(),
-    sampling: Sampling = Sampling(temperature=0.01),
+    limits: Limits = DEFAULT_LIMITS,
+    sampling: Sampling = NEAR_GREEDY,
     reward: Reward = REWARDS["document"],
     seed: int = 42,
     in_flight: int = 16,

@@ -14,7 +14,7 @@ from typing import Any
 
 from alfworld_rl.config import differences
 from alfworld_rl.errors import AlfworldRLError, UsageError
-from alfworld_rl.evaluation.record import ResultRow, ResultsError
+from alfworld_rl.evaluation.record import OLDER, ResultRow, ResultsError
 from alfworld_rl.files import append_jsonl, atomic_write, file_lock, read_json, read_jsonl, writable, write_jsonl
 
 Key = tuple[str, int]
@@ -105,7 +105,7 @@ def _rows_so_far(path: Path, played: Mapping[str, Any]) -> dict[Key, ResultRow]:
             f"{path} does not say with what settings it was played; give --overwrite-output to play all games again"
         )
     # What an older version did not write down, it did by the only way there was.
-    if changed := differences({**OLDER, **before}, played):
+    if changed := differences({**OLDER, "format": "tool-call", **before}, played):
         raise UsageError(f"{path} cannot go on with other settings: {'; '.join(changed)}")
     so_far: dict[Key, ResultRow] = {}
     for number, line in enumerate(lines, 1):
@@ -118,9 +118,6 @@ def _rows_so_far(path: Path, played: Mapping[str, Any]) -> dict[Key, ResultRow]:
                 raise UsageError(f"{path}, line {number} does not say steps and reward; give --overwrite-output")
             so_far[row.game_id, row.sample] = row
     return so_far
-
-
-OLDER: Mapping[str, Any] = {"reward": "document", "format": "tool-call"}
 
 
 def _beside(path: Path, ending: str) -> Path:

@@ -4,17 +4,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from alfworld_rl.agents.texts import NOTHING_HAPPENS
 from alfworld_rl.algorithms.rewards import StepRewards
 from alfworld_rl.errors import AlfworldRLError
 from alfworld_rl.rollouts import Step, Trajectory
-from alfworld_rl.agents.texts import NOTHING_HAPPENS
-from alfworld_rl.types import Message, Task, Usage
+from alfworld_rl.types import Message, Usage
 
 MOST = 1e9
 """No file counts more of anything; what claims to is refused before it overflows a figure."""
 
 ALL = "all"
 """The name of all splits together in metric names."""
+
+
+OLDER: Mapping[str, Any] = {"reward": "document"}
+"""Settings of the score that results of version 0.1.0 do not name, since there was no choice."""
 
 
 class ResultsError(AlfworldRLError):
@@ -78,7 +82,11 @@ class ResultRow:
     def to_json(self) -> dict[str, Any]:
         """The line's object; what is not known is left out."""
         known = {name: getattr(self, name) for name in _NAMES}
-        return {"type": "trajectory", **{name: value for name, value in known.items() if value is not None}, **self.more}
+        return {
+            "type": "trajectory",
+            **{name: value for name, value in known.items() if value is not None},
+            **self.more,
+        }
 
     @classmethod
     def from_json(cls, line: Mapping[str, Any], where: str) -> "ResultRow":

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from alfworld_rl.evaluation.metrics import by_split
-from alfworld_rl.evaluation.record import ALL, MOST, ResultRow, ResultsError
+from alfworld_rl.evaluation.record import ALL, MOST, OLDER, ResultRow, ResultsError
 from alfworld_rl.evaluation.statistics import mean, wilson_interval
 
 
@@ -92,7 +92,8 @@ def read_results(path: Path) -> Results:
         rows=tuple(trajectories),
         protocol=str(summary.get("protocol") or ""),
         game_hashes=hashes if isinstance(hashes, dict) else {},
-        settings=settings if isinstance(settings, dict) else {},
+        # What an older version did not write down, it did by the only way there was.
+        settings={**OLDER, **settings} if isinstance(settings, dict) and settings else {},
     )
 
 

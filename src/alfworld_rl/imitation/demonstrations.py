@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from alfworld_rl.agents import AgentFormat
+from alfworld_rl.agents.texts import NOTHING_HAPPENS
 from alfworld_rl.agents.transcript import Transcript
 from alfworld_rl.imitation.expert import Demonstrator
-from alfworld_rl.agents.texts import NOTHING_HAPPENS
 from alfworld_rl.rollouts import Episode, Limits, Trajectory
 from alfworld_rl.types import Completion, Datum, Observation, Task
 from alfworld_rl.world import Game, World
@@ -71,7 +71,9 @@ def demonstrate(
     """
     play = _Play(game, task, agent, limits)
     first = play.observation
-    wanderer = Demonstrator(game.task, first, exploration=mistakes.exploration, rng=rng) if mistakes.exploration else None
+    wanderer = (
+        Demonstrator(game.task, first, exploration=mistakes.exploration, rng=rng) if mistakes.exploration else None
+    )
     before = ""
     while not play.over:
         command = wanderer.act() if wanderer else play.wanted
@@ -113,9 +115,7 @@ def completions_of(transcript: Transcript) -> list[Completion]:
     return [Completion(tuple(tokens[start:end]), (0.0,) * (end - start), "stop") for start, end in transcript.turns]
 
 
-def imitate(
-    game: Game, task: Task, agent: AgentFormat, limits: Limits, actions: Sequence[str | None]
-) -> Demonstration:
+def imitate(game: Game, task: Task, agent: AgentFormat, limits: Limits, actions: Sequence[str | None]) -> Demonstration:
     """A recorded play as its own label: `actions` are what its messages asked for, None where they asked nothing.
 
     Turns that changed nothing but a step count (a refused command, no call at all) are played but not imitated.

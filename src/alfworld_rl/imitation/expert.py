@@ -96,7 +96,7 @@ def _by_number(name: str) -> tuple[str, int]:
 class Demonstrator:
     """One player in one game.
 
-    `task` is the sentence after "Your task is to: ", `first` the observation that `reset` gave. With `exploration` e > 0
+    `task` is the sentence after "Your task is to: ", `first` what `reset` gave. With `exploration` e > 0
     the order of search varies from demonstration to demonstration: the logarithm of each receptacle's worth gets e
     times a Gumbel variable from `rng`, so that 1 draws the order in proportion to the worth and 0 always takes the
     best first. Raises TaskError when the sentence follows none of ALFWorld's templates.

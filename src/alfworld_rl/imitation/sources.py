@@ -24,8 +24,8 @@ Play = tuple[GameRef, Sequence[str | None]]
 class Demonstrations:
     """The expert's plays of `games`, or, where there are any, the recorded `plays`.
 
-    `commands` are the ways to show the admissible commands, one of which each demonstration has (one that is named twice
-    comes twice as often), and `agents` the forms in which they are written.
+    `commands` are the ways to show the admissible commands, one of which each demonstration has (one that is named
+    twice comes twice as often), and `agents` the forms in which they are written.
     Two thirds of the expert's plays have mistakes, half of `mistakes.perturbation` and all of it, and a third wanders.
     """
 
@@ -65,9 +65,7 @@ class Demonstrations:
     def labelled(self, game_id: str, commands: CommandsShown, completions: Sequence[Completion]) -> Demonstration:
         """What the expert says to the learner's play of a game."""
         game = self._by_id[game_id]
-        return label(
-            self._load(game.path), game, self.agents[commands], self.limits, completions, patience=PATIENCE
-        )
+        return label(self._load(game.path), game, self.agents[commands], self.limits, completions, patience=PATIENCE)
 
 
 @functools.lru_cache(maxsize=4)

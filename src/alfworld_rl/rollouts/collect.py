@@ -28,6 +28,12 @@ class Sampling:
     top_p: float = 1.0
 
 
+DEFAULT_LIMITS = Limits()
+ON_POLICY = Sampling()
+NEAR_GREEDY = Sampling(temperature=0.01)
+"""What evaluations are played with: exactly greedy play of ties would depend on the machine."""
+
+
 async def rollout(
     tasks: Sequence[Task],
     sampler: Sampler,
@@ -35,8 +41,8 @@ async def rollout(
     environments: EnvironmentFamily | Pool,
     *,
     group_size: int = 1,
-    limits: Limits = Limits(),
-    sampling: Sampling = Sampling(),
+    limits: Limits = DEFAULT_LIMITS,
+    sampling: Sampling = ON_POLICY,
     seed_path: tuple[int | str, ...] = (0,),
     in_flight: int | None = None,
     on_finished: Callable[[Group], None] | None = None,

@@ -8,6 +8,7 @@ from alfworld_rl.agents.texts import NOTHING_HAPPENS
 from alfworld_rl.rollouts.trajectory import Step, StopReason, Trajectory
 from alfworld_rl.types import Completion, Observation
 
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """Where a trajectory ends if the environment does not end it.
@@ -80,9 +81,7 @@ class Episode:
         """
         trajectory, before, parsed = self.trajectory, self.observation, self._parsed
         if after is None:
-            after = _Unchanged(
-                NOTHING_HAPPENS, before.task, before.actions, before.done, before.won, before.score
-            )
+            after = _Unchanged(NOTHING_HAPPENS, before.task, before.actions, before.done, before.won, before.score)
         trajectory.steps.append(
             Step(
                 span=trajectory.transcript.turns[-1],

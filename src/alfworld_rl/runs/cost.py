@@ -108,8 +108,8 @@ class Cost:
     @classmethod
     def of_model(cls, config: CostConfig, capabilities: Capabilities, base_model: str) -> "Cost":
         """Raises UsageError for a price file that cannot be read, or a ceiling where prices are not known."""
-        prices = Prices.load(config.prices)
-        if prices.models and base_model not in prices.models:
+        prices: Prices | None = Prices.load(config.prices)
+        if prices and prices.models and base_model not in prices.models:
             if config.max_cost is not None and capabilities.billed:
                 raise UsageError(
                     f"--max-cost needs the prices of {base_model}, which are not known; give them with --prices FILE"

@@ -72,7 +72,9 @@ def open_run(
         stack.enter_context(folder.in_use())
         record = _record_to_go_on_from(folder, plan, resume)
         with folder.removed_if_unused():
-            opened = open_backend(backend, runs_dir=folder.path.parent, run_name=folder.name, max_in_flight=max_in_flight)
+            opened = open_backend(
+                backend, runs_dir=folder.path.parent, run_name=folder.name, max_in_flight=max_in_flight
+            )
             stack.callback(opened.close)
             check_length(opened, plan.base_model, plan.max_trajectory_tokens)
             trainer = opened.trainer(_start(record, plan), lora_rank=plan.lora_rank, seed=plan.seed)
@@ -183,7 +185,9 @@ class Run:
         self._commit(batch, metrics, validation)
         if line := recipe.line(self.update, metrics):
             money = self.cost.text(batch.usage + Usage(trained=done.trained_tokens))
-            self.progress.say(f"update {self.update}/{self.plan.max_steps}  {line} ({money})  {seconds(trained - started)}")
+            self.progress.say(
+                f"update {self.update}/{self.plan.max_steps}  {line} ({money})  {seconds(trained - started)}"
+            )
 
     def _count(self, batch: Batch, done: Update) -> dict[str, float]:
         """Take the update into `position` and `usage`; returns its metrics."""
@@ -304,7 +308,9 @@ class Run:
             f"{tokens(usage.sampled)} sampled, {tokens(usage.trained)} trained; {self.cost.text(usage)}"
         )
         if best := self.record.best:
-            print(f"best of the validation games: {best.success_rate:.1%} after update {best.update}: {best.sampler_uri}")
+            print(
+                f"best of the validation games: {best.success_rate:.1%} after update {best.update}: {best.sampler_uri}"
+            )
         print(f"run folder: {self.folder.path}", flush=True)
 
 

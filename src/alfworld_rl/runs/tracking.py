@@ -13,12 +13,14 @@ from alfworld_rl.config import Config, option
 from alfworld_rl.errors import AlfworldRLError, UsageError
 from alfworld_rl.files import atomic_write, read_json
 
+SwanLabMode = Literal["online", "local", "offline", "disabled"]
+
 
 class TrackingConfig(Config):
     """Where others watch the metrics."""
 
     swanlab_project: str = option("alfworld-agent-rl", "SwanLab project")
-    swanlab_mode: Literal["online", "local", "offline", "disabled"] = option("online", "where SwanLab keeps the metrics")
+    swanlab_mode: SwanLabMode = option("online", "where SwanLab keeps the metrics")
 
 
 class Tracker(Protocol):
@@ -80,8 +82,8 @@ def tracking(
     """A SwanLab experiment for the time of the block; with mode `disabled` SwanLab is not even imported.
 
     In a folder that has an experiment already, with `going_on`, mode `online` goes on with that one; the other modes
-    keep each sitting as an experiment of its own, which is said. What goes wrong inside marks the experiment as crashed, Ctrl-C as
-    aborted.
+    keep each sitting as an experiment of its own, which is said. What goes wrong inside marks the experiment as
+    crashed, Ctrl-C as aborted.
     """
     mode = config.swanlab_mode
     if mode == "disabled":

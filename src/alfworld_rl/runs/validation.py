@@ -10,9 +10,10 @@ from alfworld_rl.backends.base import Sampler
 from alfworld_rl.config import Config, option
 from alfworld_rl.console import seconds
 from alfworld_rl.envs.base import Pool
-from alfworld_rl.rollouts import Limits, Sampling, rollout
+from alfworld_rl.rollouts import NEAR_GREEDY, Limits, rollout
 from alfworld_rl.rollouts.metrics import rollout_metrics
 from alfworld_rl.types import Task, Usage
+
 
 class ValidationConfig(Config):
     """Validation during training, on games of houses that are not trained on."""
@@ -24,9 +25,6 @@ class ValidationConfig(Config):
         if self.eval_every and not self.eval_games:
             return ["--eval-every needs --eval-games, the number of games to hold out for it"]
         return []
-
-
-NEAR_GREEDY = Sampling(temperature=0.01)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from pathlib import Path
 from safetensors import SafetensorError
 
 from alfworld_rl.backends.base import BackendError, Checkpoint, CheckpointError
-from alfworld_rl.files import synced
+from alfworld_rl.files import fsync
 
 SCHEME = "local"
 _RECORD = "checkpoint.json"
@@ -51,7 +51,7 @@ class CheckpointStore:
                 (folder / _RECORD).write_text(json.dumps(asdict(record), indent=2) + "\n")
                 folder.chmod(0o755)
                 for path in folder.iterdir():
-                    synced(path)
+                    fsync(path)
                 if target.exists():  # a resumed run writes the checkpoints after its last record again
                     replaced = folder.with_name(folder.name + ".old")
                     target.rename(replaced)
@@ -59,7 +59,7 @@ class CheckpointStore:
                     shutil.rmtree(replaced)
                 else:
                     folder.rename(target)
-                synced(target.parent)
+                fsync(target.parent)
             finally:
                 shutil.rmtree(folder, ignore_errors=True)
         except (OSError, SafetensorError) as error:  # safetensors has an error of its own for a full disk

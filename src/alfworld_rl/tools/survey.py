@@ -1,6 +1,6 @@
 """How ALFWorld's houses are furnished: counts taken from the train split, for the generator to draw from.
 
-`python -m alfworld_rl.games.survey DATA_ROOT` rewrites `data/houses.json`. It reads train games only, so that
+`python -m alfworld_rl.tools.survey DATA_ROOT` rewrites `data/houses.json`. It reads train games only, so that
 nothing of the games that measure a policy reaches the games that teach it.
 """
 

@@ -1,4 +1,4 @@
-"""Make the built-in policy's folder: `python -m alfworld_rl.backends.local.builtin.make new`, and later `ship`.
+"""Make the built-in policy's folder: `python -m alfworld_rl.tools.builtin_policy new`, and later `ship`.
 
 Everything comes from games of the train split (real or generated): the names of things, and the texts that a play of
 them puts before the model. The same games and seed give the same files, byte for byte.
@@ -22,11 +22,12 @@ from alfworld_rl.backends.local import builtin
 from alfworld_rl.backends.local.builtin.tokenizer import build_tokenizer, cut_at_instances
 from alfworld_rl.backends.local.builtin.weights import new_config, new_model, save_model
 from alfworld_rl.errors import AlfworldRLError, UsageError
-from alfworld_rl.games import discover
-from alfworld_rl.learning.demonstrations import PlaySettings, demonstrate
+from alfworld_rl.games import GameRef, discover
+from alfworld_rl.imitation.demonstrations import Mistakes, demonstrate
+from alfworld_rl.rollouts import Limits
 from alfworld_rl.world import Game
 
-CHAT_TEMPLATE = Path(__file__).with_name("chat_template.jinja")
+CHAT_TEMPLATE = Path(builtin.__file__).with_name("chat_template.jinja")
 SHOWN: tuple[CommandsShown, ...] = ("full", "changes", "none")
 
 PLAYED = 900
@@ -35,11 +36,11 @@ SEEN_AT_LEAST = 8
 """How often a text between two names must occur in those plays to become a token."""
 
 
-def make(games: Sequence[Path], folder: Path, seed: int = 0) -> None:
+def make(games: Sequence[GameRef], folder: Path, seed: int = 0) -> None:
     """Write tokenizer, chat template, config and random weights for a policy that plays `games` into `folder`."""
     highest: Counter[str] = Counter()
-    for path in games:
-        game = Game.load(path)
+    for ref in games:
+        game = Game.load(ref.path)
         for name in (*game.objects, *game.receptacles):
             kind, _, number = name.partition(" ")
             highest[kind] = max(highest[kind], int(number))
@@ -83,14 +84,14 @@ class _Recorder:
         return getattr(self.tokenizer, name)
 
 
-def _texts(games: Sequence[Path], recorder: _Recorder, seed: int) -> Mapping[str, int]:
+def _texts(games: Sequence[GameRef], recorder: _Recorder, seed: int) -> Mapping[str, int]:
     """What the agent protocol encodes in plays of some of `games`, in all three ways of showing commands."""
     rng = random.Random(seed)
     for shown in SHOWN:
-        protocol = FORMATS["tool-call"](recorder, shown)
-        settings = PlaySettings(admissible_commands=shown, perturbation=0.3, max_trajectory_tokens=10**9)
-        for path in games[:: max(1, len(games) * len(SHOWN) // PLAYED)]:
-            demonstrate(Game.load(path), protocol, settings, rng)
+        agent = FORMATS["tool-call"](recorder, shown)
+        limits, mistakes = Limits(max_trajectory_tokens=10**9), Mistakes(perturbation=0.3)
+        for ref in games[:: max(1, len(games) * len(SHOWN) // PLAYED)]:
+            demonstrate(Game.load(ref.path), ref, agent, limits, mistakes, rng)
     return recorder.texts
 
 
@@ -107,7 +108,7 @@ def ship(checkpoint: Path, folder: Path) -> None:
 
 
 def main(arguments: Iterable[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m alfworld_rl.backends.local.builtin.make", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m alfworld_rl.tools.builtin_policy", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     new = commands.add_parser("new", help="tokenizer, chat template, config and random weights")
     new.add_argument("--data-root", type=Path, required=True, help="folder that holds json_2.1.1")
@@ -120,7 +121,7 @@ def main(arguments: Iterable[str] | None = None) -> int:
     logging.disable_progress_bar()
     try:
         if options.command == "new":
-            make([game.path for game in discover(options.data_root, "train").games], options.output, options.seed)
+            make(discover(options.data_root, "train").games, options.output, options.seed)
         else:
             ship(options.weights, options.output)
     except AlfworldRLError as error:

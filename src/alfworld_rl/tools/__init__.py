@@ -1,0 +1,1 @@
+"""Maintainers' tools: they make what the package ships."""
