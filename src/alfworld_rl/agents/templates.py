@@ -1,227 +1,275 @@
-"""A model's chat template, taken apart once, so that a conversation grows by tokens and is never rendered again.
+"""A model's chat template, taken apart: what it writes around the texts that vary.
 
-A conversation is rendered by the model's own chat template once, at the start. What stands between an assistant's
-message and the next one (end of turn, tool response, next turn) is taken from the same template with place-holders,
-so that later answers are appended as tokens and nothing that was said is ever rendered or tokenized again.
+The template is rendered with place-holders, once, when a format is made. What stands around them is all that is ever
+used of it: a conversation then grows by tokens and is never rendered again. Whatever the template does that such a
+conversation could not, is found here and refused.
 """
 
-import re
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
+from datetime import date
+from typing import Final
 
 from alfworld_rl.agents.base import ChatTemplateError
-from alfworld_rl.agents.calls import CALL_CLOSES, CALL_EXPLAINED, CALL_OPENS, TOOL, TOOL_NAME, XML_CALL, read_action
-from alfworld_rl.types import Completion, Message, Tokenizer
+from alfworld_rl.agents.calls import CALL_FORMS, EXPLAINED, TOOL, TOOL_NAME, XML_CALL, CallForm
+from alfworld_rl.agents.encoding import Encoder
+from alfworld_rl.agents.thinking import Thinking, switches, without_thoughts
+from alfworld_rl.types import Message, Tokenizer
+
+Render = Callable[[Sequence[Message]], str]
+Escape = Callable[[str], str]
+"""How a template writes a text that it is given."""
 
 
-class Conversation:
-    """The fixed texts of a model's chat template around those that vary, and how both become tokens.
-
-    Raises ChatTemplateError at once if the template cannot carry a conversation that only ever grows. `turn_end` is
-    the token that ends the model's turn, `stop` what to tell a sampler to stop at besides the tokenizer's own end.
-    """
-
-    def __init__(self, tokenizer: Tokenizer, system: str) -> None:
-        self.tokenizer = tokenizer
-        self._control = _control_tokens(tokenizer)
-        spelled = sorted(self._control, key=len, reverse=True)
-        self._spelled = re.compile(f"(?=({'|'.join(map(re.escape, spelled))}))") if spelled else None
-
-        form = _render_form(tokenizer, system)
-        self.system, self._head, self._tail = form.system, form.head, form.tail
-        self.call = form.call
-        self._answer_tail = form.after_answer
-        self.turn_end, ends_with = self._find_turn_end(form.before_answer)
-        self._answer_head = form.before_answer
-        self._answer_head_ended = form.before_answer.split(ends_with, 1)[1]
-        self._ends = {self.turn_end, tokenizer.eos_token_id}
-        # The trajectories of a group read much the same; bounded, a few megabytes.
-        self._encoded_answer = lru_cache(maxsize=2048)(self._encode_answer)
-        self.stop: tuple[str, ...] = () if tokenizer.eos_token_id == self.turn_end else (ends_with,)
-
-    def opening(self, text: str) -> tuple[int, ...]:
-        """The first prompt, the user saying `text`, up to where the model begins to write."""
-        return tuple(self.encode((self._head, False), (text, True), (self._tail, False)))
-
-    def answer(self, text: str, completion: Completion) -> tuple[int, ...]:
-        """What to append after a completion: the rest of its turn, the answer `text`, the next turn's start."""
-        ended = bool(completion.tokens) and completion.tokens[-1] == self.turn_end
-        return self._encoded_answer(self._answer_head_ended if ended else self._answer_head, text)
-
-    def read(self, completion: Completion) -> str:
-        """The message of a completion, without the token that ended it."""
-        tokens = completion.tokens
-        if tokens and tokens[-1] in self._ends:
-            tokens = tokens[:-1]
-        return self.tokenizer.decode(tokens, skip_special_tokens=False)
-
-    def cut_off(self, completion: Completion) -> bool:
-        """Whether a token limit ended the completion before the model did."""
-        return completion.stop_reason == "length" and (not completion.tokens or completion.tokens[-1] not in self._ends)
-
-    def _encode_answer(self, head: str, text: str) -> tuple[int, ...]:
-        return tuple(self.encode((head, False), (text, True), (self._answer_tail, False)))
-
-    def encode(self, *parts: tuple[str, bool]) -> list[int]:
-        """Tokens of the joined texts; control tokens are made only where a part that is not `foreign` spells them."""
-        text = "".join(part for part, _ in parts)
-        if self._spelled is None:
-            return self.tokenizer.encode(text, add_special_tokens=False)
-        foreign, position = [], 0
-        for part, is_foreign in parts:
-            if is_foreign:
-                foreign.append((position, position + len(part)))
-            position += len(part)
-        tokens: list[int] = []
-        done = 0
-        for match in self._spelled.finditer(text):
-            # Cut inside the spelling: neither half is the control token, and the text stays the same.
-            if any(match.start() < end and match.end(1) > start for start, end in foreign):
-                tokens += self.tokenizer.encode(text[done : match.start() + 1], add_special_tokens=False)
-                done = match.start() + 1
-        return tokens + self.tokenizer.encode(text[done:], add_special_tokens=False)
-
-    def _find_turn_end(self, before_answer: str) -> tuple[int, str]:
-        tokens = self.tokenizer.encode(before_answer, add_special_tokens=False)
-        control = {token: text for text, token in self._control.items()}
-        eos = self.tokenizer.eos_token_id
-        for token in [eos] if eos in tokens and eos is not None else tokens:
-            text = control.get(token) or (
-                self.tokenizer.decode([token], skip_special_tokens=False) if token == eos else ""
-            )
-            if text and text in before_answer:
-                return token, text
-        raise ChatTemplateError(
-            "the model's chat template does not end the assistant's turn with a token of its own, so a sampler cannot "
-            "know where to stop; use a model with a chat template such as ChatML"
-        )
+def _as_it_is(text: str) -> str:
+    return text
 
 
-def _control_tokens(tokenizer: Tokenizer) -> dict[str, int]:
-    """Text -> id of the tokens that the tokenizer finds before it tokenizes, special or not.
+def _in_json(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)[1:-1]
 
-    Qwen's <tool_call> and <think> are among them without being "special", so split_special_tokens would not do.
-    Runs of white space and single characters, which some tokenizers add, carry no meaning and stay as they are.
-    """
-    added: Mapping[str, int] = getattr(tokenizer, "get_added_vocab", dict)()
-    return {text: token for text, token in added.items() if len(text) > 1 and text.strip()}
+
+def _in_ascii_json(text: str) -> str:
+    return json.dumps(text)[1:-1]
+
+
+ESCAPES: Final[tuple[Escape, ...]] = (_as_it_is, _in_json, _in_ascii_json)
 
 
 @dataclass(frozen=True, slots=True)
-class _Form:
-    """A template's texts around what varies."""
+class Between:
+    """What stands before an answer, from the end of the assistant's text on, and after it.
+
+    `end` is the token that ends the assistant's turn, `end_text` its text, and `rest` what stands before the answer
+    where the message has already ended.
+    """
+
+    before: str
+    after: str
+    escape: Escape
+    end: int
+    end_text: str
+    rest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What stands around the action in a call of the tool, and the form that it has."""
+
+    form: CallForm
+    before: str
+    after: str
+    escape: Escape = _as_it_is
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """All of a template that a conversation uses.
+
+    The first prompt is head, the user's message, tail. `system` is what it says to the model. After a message that
+    calls the tool comes `after_call`, after any other one `after_text`.
+    """
 
     system: str
     head: str
     tail: str
-    before_answer: str
-    after_answer: str
-    call: tuple[str, str, bool]
+    after_call: Between
+    after_text: Between
+    call: Call
 
 
-_OPENING, _REPLY, _ANSWER, _ACTION = "OPENINGPLACE", "REPLYPLACE", "ANSWERPLACE", "ACTIONPLACE"
+_OPENING, _REPLY, _ANSWER = "OPENINGPLACE", "REPLYPLACE", "ANSWERPLACE"
+_PROBE: Final = "a \"quote\", a \\ and a 'line'\nof <b>ü</b> & {more}"
+"""A text in which everything that a template might escape occurs."""
+
+_CALL_ID: Final = "call00000"
+"""Nine letters and digits: Mistral's templates want no other."""
+
+_EXPLAINED_CALL: Final = Call(EXPLAINED, XML_CALL.partition("{action}")[0], XML_CALL.partition("{action}")[2])
 
 
-def _render_form(tokenizer: Tokenizer, system: str) -> _Form:
-    def render(messages: Sequence[Message], generate: bool = True) -> str:
-        text = tokenizer.apply_chat_template(
-            list(messages), tools=[TOOL], tokenize=False, add_generation_prompt=generate, enable_thinking=False
-        )
-        if not isinstance(text, str):
-            raise TypeError("apply_chat_template(tokenize=False) gives no text")
-        return text
+def renderer(tokenizer: Tokenizer, *, tools: bool, thinking: Thinking) -> Render:
+    """The tokenizer's chat template as a function of messages; raises ChatTemplateError where it raises anything."""
 
-    def opening(system: str) -> list[Message]:
-        return [{"role": "system", "content": system}, {"role": "user", "content": _OPENING}]
+    options = switches(thinking, source(tokenizer))
 
-    try:
-        messages = opening(system)
-        shown = render(messages)
-    except Exception:
-        # Some templates know no system role; the user then says it all.
+    def render(messages: Sequence[Message]) -> str:
         try:
-            messages = [{"role": "user", "content": f"{system}\n\n{_OPENING}"}]
-            shown = render(messages)
+            text = tokenizer.apply_chat_template(
+                list(messages),
+                tools=[TOOL] if tools else None,
+                tokenize=False,
+                add_generation_prompt=True,
+                strftime_now=_FIXED_DAY.strftime,
+                **options,
+            )
         except Exception as error:
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise ChatTemplateError(
                 f"the model's tokenizer has no chat template that works ({reason[:200]}); use a chat model"
             ) from error
-    native = str(TOOL["function"]["description"]) in shown
-    if not native:
-        system = f"{system}\n\n{CALL_EXPLAINED}"
-        messages = opening(system) if len(messages) == 2 else [{"role": "user", "content": f"{system}\n\n{_OPENING}"}]
-        shown = render(messages)
-    if shown.count(_OPENING) != 1 or system not in shown:
-        raise ChatTemplateError("the model's chat template leaves out or repeats what it is given; use a chat model")
+        if not isinstance(text, str):
+            raise TypeError("apply_chat_template(tokenize=False) gives no text")
+        return text
 
-    between = None
-    for role in ("tool", "user") if native else ("user",):
-        try:
-            between = _between_turns(render, messages, role)
-            break
-        except ChatTemplateError:
-            raise
-        except Exception:
-            continue
-    if between is None:
-        raise ChatTemplateError("the model's chat template takes no answer after an assistant's message")
-    head, tail = shown.split(_OPENING)
-    return _Form(system, head, tail, *between, _call_form(render, messages) if native else _XML_FORM)
+    return render
 
 
-def _between_turns(render: Any, messages: Sequence[Message], role: str) -> tuple[str, str]:
-    """The texts from the assistant's message to the answer, and from the answer to the next assistant's message."""
-    start = render(messages, generate=False)
-    rounds: list[Message] = []
-    seen: list[tuple[str, str]] = []
-    for turn in ("A", "B"):
-        reply, answer = _REPLY + turn, _ANSWER + turn
-        rounds += [{"role": "assistant", "content": reply}, {"role": role, "content": answer}]
-        shown = render([*messages, *rounds])
-        if shown.count(reply) != 1 or shown.count(answer) != 1 or shown.index(reply) > shown.index(answer):
-            raise ValueError("a message is left out or repeated")
-        if not (shown.startswith(start) and render(messages).startswith(start)):
+def source(tokenizer: Tokenizer) -> str:
+    """The text of the tokenizer's chat template; empty where it keeps it to itself."""
+    return str(getattr(tokenizer, "chat_template", None) or "")
+
+
+# Some templates (Llama 3.2, gpt-oss, SmolLM3) tell the model what day it is. A score must not depend on that; the day
+# is the one that Llama's templates name where they have no clock.
+_FIXED_DAY: Final = date(2024, 7, 26)
+
+
+class TemplateReader:
+    """Finds out what a chat template writes. All methods raise ChatTemplateError where it cannot be used."""
+
+    def __init__(self, render: Render, encoder: Encoder, system: str, *, system_role: bool) -> None:
+        """`system_role`: whether the system message is one; templates that know none are told it by the user."""
+        self._render = render
+        self._encoder = encoder
+        self._system = system
+        self._system_role = system_role
+        shown = render(self._opening(_OPENING))
+        if shown.count(_OPENING) != 1 or system not in shown:
             raise ChatTemplateError(
-                "the model's chat template changes earlier messages when later ones come, so a conversation cannot "
-                "be continued token for token; use another model or template"
+                "the model's chat template leaves out or repeats what it is given; use a chat model"
             )
-        rest = shown.split(reply, 1)[1]
-        before, after = rest.split(answer, 1)
-        seen.append((before, after))
-    if seen[0] != seen[1]:
+        self._head, self._tail = shown.split(_OPENING)
+        if render(self._opening(_PROBE)) != f"{self._head}{_PROBE}{self._tail}":
+            raise ChatTemplateError("the model's chat template changes what the user says; use another template")
+
+    def text_layout(self) -> Layout:
+        """The layout of a conversation without tools."""
+        between = self._between(_plain, "user")
+        return Layout(self._system, self._head, self._tail, between, between, _EXPLAINED_CALL)
+
+    @property
+    def presents_tools(self) -> bool:
+        return str(TOOL["function"]["description"]) in self._head + self._tail
+
+    def call_layout(self) -> Layout:
+        """The layout of a conversation in which the template presents the tool and writes its calls."""
+        if not self.presents_tools:
+            raise ChatTemplateError("the model's chat template does not present tools; use another format")
+        call = self._call()
+        after_call = self._first_between(_calling, ("tool", "user"), call)
+        # Where the template ends calls and other messages in two ways, or takes answers of the tool to calls alone, a
+        # message that calls nothing is answered by the user; elsewhere both are answered alike.
+        user = self._first_between(_plain, ("user", "tool"))
+        alike = user.end == after_call.end and self._first_between(_plain, ("tool", "user")) == after_call
+        return Layout(self._system, self._head, self._tail, after_call, after_call if alike else user, call)
+
+    def _opening(self, user: str) -> list[Message]:
+        if self._system_role:
+            return [{"role": "system", "content": self._system}, {"role": "user", "content": user}]
+        return [{"role": "user", "content": f"{self._system}\n\n{user}"}]
+
+    def _first_between(self, reply: "_Reply", roles: Sequence[str], call: Call | None = None) -> Between:
+        for role in roles[:-1]:
+            try:
+                return self._between(reply, role, call)
+            except ChatTemplateError:
+                continue
+        return self._between(reply, roles[-1], call)
+
+    def _between(self, reply: "_Reply", role: str, call: Call | None = None) -> Between:
+        """What stands between the assistant's message and the answer, and between that and the next message."""
+        rounds: list[Message] = []
+        seen: list[tuple[str, str]] = []
+        for turn in ("A", "B"):
+            place, answer = _REPLY + turn, _ANSWER + turn
+            rounds += [reply(place), _answer(role, answer)]
+            shown = self._render([*self._opening(_OPENING), *rounds])
+            if shown.count(place) != 1 or shown.count(answer) != 1 or shown.index(place) > shown.index(answer):
+                raise ChatTemplateError("the model's chat template leaves out or repeats a message; use a chat model")
+            so_far, rest = shown.split(place)
+            if call is not None:
+                if not (so_far.endswith(call.before) and rest.startswith(call.after)):
+                    raise ChatTemplateError("the model's chat template writes no two calls alike; use another template")
+                so_far, rest = so_far.removesuffix(call.before), rest.removeprefix(call.after)
+            start, prompt = f"{self._head}{_OPENING}", self._tail
+            if seen:
+                start, prompt = so_far[: so_far.rfind(_ANSWER) + len(answer)], seen[0][1]
+            if not (so_far.startswith(f"{self._head}{_OPENING}") and _continues(prompt, so_far.removeprefix(start))):
+                raise ChatTemplateError(
+                    "the model's chat template changes earlier messages when later ones come, so a conversation "
+                    "cannot be continued token for token; use another model or template"
+                )
+            before, after = rest.split(answer)
+            seen.append((before, after))
+        if seen[0] != seen[1]:
+            raise ChatTemplateError(
+                "the model's chat template writes the second answer in another way than the first, so a conversation "
+                "cannot be continued token for token; use another model or template"
+            )
+        before, after = seen[0]
+        shown = self._render([*self._opening(_OPENING), reply(_REPLY), _answer(role, _PROBE)])
+        for escape in ESCAPES:
+            if shown.endswith(f"{before}{escape(_PROBE)}{after}"):
+                end, end_text = self._encoder.turn_end(before)
+                rest = before.split(end_text, 1)[1]
+                if end_text == "<|end|>" and "<|return|>" in self._encoder.control:
+                    # gpt-oss ends each of a turn's messages with the one and the turn with the other.
+                    end, end_text = self._encoder.control["<|return|>"], "<|return|>"
+                return Between(before, after, escape, end, end_text, rest)
+        raise ChatTemplateError("the model's chat template changes what it is answered; use another model or template")
+
+    def _call(self) -> Call:
+        """How the template writes a call; checked to be what is read of it."""
+        before, place, after = self._render([*self._opening(_OPENING), _calling(_REPLY)]).rpartition(_REPLY)
+        probed = self._render([*self._opening(_OPENING), _calling(_PROBE)])
+        for form in CALL_FORMS:
+            start, end = before.rfind(form.opens), after.find(form.closes)
+            if not place or start < 0 or end < 0:
+                continue
+            opens, closes = before[start:], after[: end + len(form.closes)]
+            for escape in ESCAPES:
+                if f"{opens}{escape(_PROBE)}{closes}" in probed and form.read(f"{opens}look{closes}") == "look":
+                    if _tells_of_another(self._head, form):
+                        break
+                    return Call(form, opens, closes, escape)
         raise ChatTemplateError(
-            "the model's chat template writes the second answer in another way than the first, so a conversation "
-            "cannot be continued token for token; use another model or template"
+            "the model's chat template writes calls of tools in a form that is not known here; use another format"
         )
-    return seen[0]
 
 
-def _xml_form() -> tuple[str, str, bool]:
-    before, after = XML_CALL.split("{action}")
-    return before, after, False
+_Reply = Callable[[str], Message]
 
 
-_XML_FORM = _xml_form()
+def _plain(text: str) -> Message:
+    return {"role": "assistant", "content": text}
 
 
-def _call_form(render: Any, messages: Sequence[Message]) -> tuple[str, str, bool]:
-    """How the template itself writes a call, around the action; whether as JSON."""
-    function = {"name": TOOL_NAME, "arguments": {"action": _ACTION}}
-    call = {"role": "assistant", "content": "", "tool_calls": [{"type": "function", "function": function}]}
-    try:
-        shown: str = render([*messages, call], generate=False)
-    except Exception:
-        return _XML_FORM
-    before, place, after = shown.rpartition(_ACTION)
-    start, end = before.rfind(CALL_OPENS), after.find(CALL_CLOSES)
-    if (
-        not place
-        or start < 0
-        or end < 0
-        or read_action(f"{before[start:]}{place}{after[: end + len(CALL_CLOSES)]}") is None
-    ):
-        return _XML_FORM
-    return before[start:], after[: end + len(CALL_CLOSES)], before.endswith('"')
+def _calling(action: str) -> Message:
+    function = {"name": TOOL_NAME, "arguments": {"action": action}}
+    return {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [{"type": "function", "id": _CALL_ID, "function": function}],
+    }
+
+
+def _answer(role: str, text: str) -> Message:
+    named = {"name": TOOL_NAME, "tool_call_id": _CALL_ID} if role == "tool" else {}
+    return {"role": role, "content": text, **named}
+
+
+def _continues(prompt: str, written: str) -> bool:
+    """Whether a prompt that ends in `prompt` leads to what the template later writes there.
+
+    Templates leave earlier thoughts out, or the mark of one that is not there; the transcript keeps what was.
+    """
+    prompt, written = without_thoughts(prompt), without_thoughts(written)
+    return prompt.startswith(written) or written.startswith(prompt)
+
+
+def _tells_of_another(head: str, form: CallForm) -> bool:
+    """Whether a prompt that presents tools shows the marks of other forms and not those of `form`."""
+    marked = {known.opens for known in CALL_FORMS if known.opens.startswith("<") and known.opens in head}
+    return bool(marked) and form.opens not in marked

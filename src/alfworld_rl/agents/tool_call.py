@@ -4,9 +4,11 @@ import hashlib
 import json
 from typing import Any, Final
 
-from alfworld_rl.agents.base import CommandsShown, Parsed, Rendered
-from alfworld_rl.agents.calls import CALL_EXPLAINED, TOOL, TOOL_NAME, read_action
-from alfworld_rl.agents.templates import Conversation
+from alfworld_rl.agents.base import ChatTemplateError, CommandsShown, Parsed, Rendered
+from alfworld_rl.agents.calls import CALL_EXPLAINED, EXPLAINED, TOOL, TOOL_NAME
+from alfworld_rl.agents.conversation import Conversation
+from alfworld_rl.agents.encoding import Encoder
+from alfworld_rl.agents.templates import Layout, TemplateReader, renderer, source
 from alfworld_rl.agents.texts import (
     APPEARED,
     COMMANDS_EXPLAINED,
@@ -16,6 +18,7 @@ from alfworld_rl.agents.texts import (
     answer_text,
     opening_text,
 )
+from alfworld_rl.agents.thinking import Thinking, require_thoughts
 from alfworld_rl.types import Completion, Observation, Tokenizer
 
 VERSION: Final = 1
@@ -41,18 +44,26 @@ def protocol_hash(commands: CommandsShown, **options: Any) -> str:
 class ToolCallFormat:
     """The contract of `AgentFormat` by calls of the one tool, `alfworld_step`.
 
-    The model's chat template presents the tool and writes the calls where it can; where it does not, the system
-    message explains a form.
+    The model's chat template presents the tool and writes the calls, if it can do so in a form that is read here; else
+    the system message explains a form, and that is read. A model is never taught one form and read by another: what
+    the template writes is read back before anything is sampled.
     """
 
     name: Final = "tool-call"
 
-    def __init__(self, tokenizer: Tokenizer, commands: CommandsShown = "full") -> None:
+    def __init__(self, tokenizer: Tokenizer, commands: CommandsShown = "full", *, thinking: Thinking = "off") -> None:
         self.commands: CommandsShown = commands
-        self.fingerprint = protocol_hash(commands)
-        self._conversation = Conversation(tokenizer, system_text(commands))
+        encoder = Encoder(tokenizer)
+        require_thoughts(thinking, source(tokenizer))
+        layout, presented = _layout(tokenizer, encoder, system_text(commands), thinking)
+        self._read = layout.call.form.read
+        self._conversation = Conversation(tokenizer, encoder, layout)
         self.stop = self._conversation.stop
-        self.turn_end = self._conversation.turn_end
+        # Only what differs from how this format began is told apart, so that the first results stay comparable.
+        options: dict[str, str] = {} if thinking == "off" else {"thinking": thinking}
+        if layout.call.form is not EXPLAINED or presented:
+            options["form"] = "explained" if layout.call.form is EXPLAINED else layout.call.form.name
+        self.fingerprint = protocol_hash(commands, **options)
 
     def opening(self, first: Observation) -> Rendered:
         text = opening_text(first, self.commands)
@@ -60,16 +71,32 @@ class ToolCallFormat:
         return Rendered(self._conversation.opening(text), messages)
 
     def parse(self, completion: Completion) -> Parsed:
-        text = self._conversation.read(completion)
-        return Parsed(text, "", read_action(text), self._conversation.cut_off(completion))
+        text, thought, said = self._conversation.read(completion)
+        return Parsed(text, thought, self._read(said), self._conversation.cut_off(completion))
 
     def answer(self, before: Observation, after: Observation, completion: Completion) -> Rendered:
         text = answer_text(before.actions, after, self.commands)
-        return Rendered(self._conversation.answer(text, completion), ({"role": "tool", "content": text},))
+        called = self._conversation.answers_alike or self.parse(completion).action is not None
+        tokens = self._conversation.answer(text, completion, called=called)
+        return Rendered(tokens, ({"role": "tool", "content": text},))
 
     def write(self, action: str | None) -> tuple[int, ...]:
-        if action is None:
-            return (self.turn_end,)
-        before, after, in_json = self._conversation.call
-        text = json.dumps(action, ensure_ascii=False)[1:-1] if in_json else action
-        return (*self._conversation.encode((before, False), (text, True), (after, False)), self.turn_end)
+        return self._conversation.message("") if action is None else self._conversation.call(action)
+
+
+def _layout(tokenizer: Tokenizer, encoder: Encoder, system: str, thinking: Thinking) -> tuple[Layout, bool]:
+    """The first layout that works, and whether the template presents tools that this layout does without."""
+    presented = False
+    for tools in (True, False):
+        render = renderer(tokenizer, tools=tools, thinking=thinking)
+        text = system if tools else f"{system}\n\n{CALL_EXPLAINED}"
+        for system_role in (True, False):
+            try:
+                reader = TemplateReader(render, encoder, text, system_role=system_role)
+                if tools:
+                    presented = presented or reader.presents_tools
+                    return reader.call_layout(), False
+                return reader.text_layout(), presented
+            except ChatTemplateError as error:
+                refusal = error
+    raise refusal
