@@ -86,3 +86,8 @@ def seconds(duration: float) -> str:
         return f"{duration:.1f} s"
     minutes, rest = divmod(round(duration), 60)
     return f"{minutes} min {rest:02} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
+
+
+def printable(text: str) -> str:
+    """`text` without anything a terminal would obey; game files come from strangers."""
+    return "".join(c if c == "\n" or c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)

@@ -12,8 +12,8 @@ from typing import Any, Literal
 import numpy as np
 
 from alfworld_rl.compat.experts import Expert, make_expert
+from alfworld_rl.console import printable
 from alfworld_rl.errors import UsageError
-from alfworld_rl.play import printable
 from alfworld_rl.world import Game, World
 
 type Infos = dict[str, list[Any]]
@@ -39,8 +39,8 @@ class BatchEnv:
     ) -> None:
         if not gamefiles:
             raise UsageError("There are no games to play.")
-        if batch_size < 1:
-            raise UsageError(f"batch_size is {batch_size}; it has to be at least 1.")
+        if not isinstance(batch_size, int | np.integer) or isinstance(batch_size, bool) or batch_size < 1:
+            raise UsageError(f"batch_size is {batch_size!r}; it has to be a whole number from 1 on.")
         self.gamefiles = list(gamefiles)
         self.batch_size = batch_size
         self.obs: Any = ()
@@ -90,6 +90,8 @@ class BatchEnv:
 
     def render(self, mode: str = "human") -> str | StringIO | None:
         """The last command and answer of each game: printed ("human"), as a str ("text") or a StringIO ("ansi")."""
+        if not self.obs:
+            raise UsageError("Call reset before render.")
         texts = []
         for command, observation in zip(self.last_commands, self.obs, strict=True):
             text = printable(observation).rstrip() + "\n"

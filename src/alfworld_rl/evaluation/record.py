@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from alfworld_rl.agents.texts import NOTHING_HAPPENS
 from alfworld_rl.algorithms.rewards import StepRewards
 from alfworld_rl.errors import AlfworldRLError
 from alfworld_rl.rollouts import Step, Trajectory
-from alfworld_rl.agents.texts import NOTHING_HAPPENS
-from alfworld_rl.types import Message, Task, Usage
+from alfworld_rl.types import Message, Usage
 
 MOST = 1e9
 """No file counts more of anything; what claims to is refused before it overflows a figure."""
