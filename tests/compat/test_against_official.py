@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from old_games import as_before_0_4
+
 pytest.importorskip("alfworld", reason="the official classes need the extra alfworld")
 pytest.importorskip("textworld", reason="the official classes need the extra alfworld")
 
@@ -131,6 +133,24 @@ def test_the_same_answers_one_game_at_a_time(small_root: Path) -> None:
             infos = expected[3]
         assert mine.render("text") == theirs.render("text")
         assert expected[2] == (True,)
+
+
+def test_the_same_answers_on_data_of_older_releases(small_root: Path, tmp_path: Path) -> None:
+    shutil.copytree(small_root, tmp_path, dirs_exist_ok=True)
+    for path in tmp_path.rglob("game.tw-pddl"):
+        path.write_text(json.dumps(as_before_0_4(json.loads(path.read_text()), sinks=True)))
+    official, ours = both(config(tmp_path, method="dagger", steps=9), "train")
+    assert ours.game_files == official.game_files
+    theirs, mine = official.init_env(batch_size=1), ours.init_env(batch_size=1)
+    answers = []
+    for env in (theirs, mine):
+        random.seed(2)
+        told = [env.reset()]
+        plan = Game.load(told[0][1]["extra.gamefile"][0]).walkthrough
+        told += [env.step([command]) for command in ("help", *plan, "look")]
+        answers.append(told)
+    for expected, answer in zip(*answers, strict=True):
+        same(expected, answer)
 
 
 OFFICIAL_BATCH = """

@@ -52,7 +52,10 @@ def _game_file(path: Path) -> Path:
     if (path / _GAME_FILE).is_file():
         return path / _GAME_FILE
     if not path.exists():
-        raise UsageError(f"There is no game {path}: pass a {_GAME_FILE}, the folder it is in, or the id of a game in {alfworld_games()}.")
+        raise UsageError(
+            f"There is no game {path}: pass a {_GAME_FILE}, the folder it is in, or the id of a game in "
+            f"{alfworld_games()}."
+        )
     within = sorted(path.glob(f"*/{_GAME_FILE}"))
     if len(within) == 1:
         return within[0]

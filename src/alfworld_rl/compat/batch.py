@@ -171,18 +171,19 @@ def _reshuffled(gamefiles: Sequence[str], rng: np.random.RandomState) -> Iterato
 def _renumbered(game: Game) -> Game:
     """The same game with the numbers within each kind of thing dealt out at random."""
     numbers: dict[str, list[str]] = defaultdict(list)
-    names = (*game.objects, *game.receptacles)
+    names = (*game.objects, *game.receptacles, *game.places)
     for name in names:
         kind, _, number = name.rpartition(" ")
         numbers[kind].append(number)
     for dealt in numbers.values():
         random.shuffle(dealt)
     renamed = [f"{kind} {numbers[kind].pop()}" for kind, _, _ in (name.rpartition(" ") for name in names)]
-    many = len(game.objects)
+    objects, receptacles = len(game.objects), len(game.objects) + len(game.receptacles)
     return dataclasses.replace(
         game,
-        objects=tuple(renamed[:many]),
-        receptacles=tuple(renamed[many:]),
+        objects=tuple(renamed[:objects]),
+        receptacles=tuple(renamed[objects:receptacles]),
+        places=tuple(renamed[receptacles:]),
         walkthrough=(),  # it speaks of the old numbers
         kept={},
         commands={},

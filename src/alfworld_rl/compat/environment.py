@@ -241,8 +241,8 @@ def _task_types(data_path: Path) -> dict[str, str]:
         games = discover(data_path.parent.parent, data_path.name).games
         return {os.path.normpath(game.path): game.task_type for game in games}
     found: dict[str, str] = {}
-    for root, _, files in os.walk(data_path):
-        if "traj_data.json" in files and "game.tw-pddl" in files:
+    for root, _, names in os.walk(data_path):
+        if "traj_data.json" in names and "game.tw-pddl" in names:
             game_file = os.path.join(root, "game.tw-pddl")
             try:
                 game = json.loads(Path(game_file).read_bytes())
