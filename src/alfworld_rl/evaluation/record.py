@@ -78,7 +78,11 @@ class ResultRow:
     def to_json(self) -> dict[str, Any]:
         """The line's object; what is not known is left out."""
         known = {name: getattr(self, name) for name in _NAMES}
-        return {"type": "trajectory", **{name: value for name, value in known.items() if value is not None}, **self.more}
+        return {
+            "type": "trajectory",
+            **{name: value for name, value in known.items() if value is not None},
+            **self.more,
+        }
 
     @classmethod
     def from_json(cls, line: Mapping[str, Any], where: str) -> "ResultRow":
