@@ -51,7 +51,9 @@ def test_independent_trials_get_about_wilsons_interval_and_clustered_ones_a_wide
     """The same 800 hits in 1000 trials: by chance everywhere, or in all trials of four games of five."""
     rng = random.Random(2)
     trials = [10] * 100
-    scattered = [sum(place < 800 for place in places) for places in batched(rng.sample(range(1000), 1000), 10)]
+    scattered = [
+        sum(place < 800 for place in places) for places in batched(rng.sample(range(1000), 1000), 10, strict=True)
+    ]
     together = [10] * 80 + [0] * 20
     assert sum(scattered) == sum(together) == 800
     wilson = wilson_interval(800, 1000)

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from alfworld_rl.errors import UsageError
 from alfworld_rl.types import Completion, Message, Observation
+from alfworld_rl.errors import UsageError
 
 CommandsShown = Literal["full", "changes", "none"]
 """How admissible commands are shown: all of them in every answer, what changed, or not at all."""

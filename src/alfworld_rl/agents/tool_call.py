@@ -5,6 +5,7 @@ import json
 from typing import Any, Final
 
 from alfworld_rl.agents.base import CommandsShown, Parsed, Rendered
+from alfworld_rl.types import Observation
 from alfworld_rl.agents.calls import CALL_EXPLAINED, TOOL, TOOL_NAME, read_action
 from alfworld_rl.agents.templates import Conversation
 from alfworld_rl.agents.texts import (
@@ -16,7 +17,7 @@ from alfworld_rl.agents.texts import (
     answer_text,
     opening_text,
 )
-from alfworld_rl.types import Completion, Observation, Tokenizer
+from alfworld_rl.types import Completion, Tokenizer
 
 VERSION: Final = 1
 """Raise it when the reading of messages changes, so that results before and after are not compared."""

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from alfworld_rl.algorithms.advantages import ESTIMATORS, Estimator
 from alfworld_rl.algorithms.rewards import REWARDS, Reward
 from alfworld_rl.algorithms.schedules import SCHEDULES, learning_rate
-from alfworld_rl.config import Config, Name, option, parameters_config
+from alfworld_rl.config import Config, Name, parameters_config, option
 from alfworld_rl.types import AdamParams, LossSpec
 
 EstimatorParameters = parameters_config(ESTIMATORS)

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 from alfworld_rl.config import differences
-from alfworld_rl.evaluation.compare import Change, compare
 from alfworld_rl.evaluation.results import Results
+from alfworld_rl.evaluation.compare import Change, compare
 
 
 def mismatches(results: Mapping[str, Results]) -> list[str]:

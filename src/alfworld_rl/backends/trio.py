@@ -24,22 +24,10 @@ from typing import Any, cast
 
 import numpy as np
 
-from alfworld_rl.backends.base import BackendError, BalanceError, Checkpoint, CheckpointError, SamplingError
+from alfworld_rl.types import AdamParams, Capabilities, Completion, Datum, LossSpec, Metrics, Sampled, SamplingParams, Tokenizer, TrainingStart, Usage
 from alfworld_rl.backends.kinds import TRIO
+from alfworld_rl.backends.base import BackendError, BalanceError, Checkpoint, CheckpointError, SamplingError
 from alfworld_rl.errors import AlfworldRLError, UsageError
-from alfworld_rl.types import (
-    AdamParams,
-    Capabilities,
-    Completion,
-    Datum,
-    LossSpec,
-    Metrics,
-    Sampled,
-    SamplingParams,
-    Tokenizer,
-    TrainingStart,
-    Usage,
-)
 
 log = logging.getLogger(__name__)
 

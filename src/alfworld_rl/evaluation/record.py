@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from alfworld_rl.agents.texts import NOTHING_HAPPENS
 from alfworld_rl.algorithms.rewards import StepRewards
 from alfworld_rl.errors import AlfworldRLError
 from alfworld_rl.rollouts import Step, Trajectory
-from alfworld_rl.types import Message, Usage
+from alfworld_rl.agents.texts import NOTHING_HAPPENS
+from alfworld_rl.types import Message, Task, Usage
 
 MOST = 1e9
 """No file counts more of anything; what claims to is refused before it overflows a figure."""
@@ -78,11 +78,7 @@ class ResultRow:
     def to_json(self) -> dict[str, Any]:
         """The line's object; what is not known is left out."""
         known = {name: getattr(self, name) for name in _NAMES}
-        return {
-            "type": "trajectory",
-            **{name: value for name, value in known.items() if value is not None},
-            **self.more,
-        }
+        return {"type": "trajectory", **{name: value for name, value in known.items() if value is not None}, **self.more}
 
     @classmethod
     def from_json(cls, line: Mapping[str, Any], where: str) -> "ResultRow":

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from alfworld_rl.agents import AgentFormat
-from alfworld_rl.agents.texts import NOTHING_HAPPENS
 from alfworld_rl.agents.transcript import Transcript
 from alfworld_rl.imitation.expert import Demonstrator
+from alfworld_rl.agents.texts import NOTHING_HAPPENS
 from alfworld_rl.rollouts import Episode, Limits, Trajectory
 from alfworld_rl.types import Completion, Datum, Observation, Task
 from alfworld_rl.world import Game, World

@@ -8,7 +8,6 @@ from alfworld_rl.agents.texts import NOTHING_HAPPENS
 from alfworld_rl.rollouts.trajectory import Step, StopReason, Trajectory
 from alfworld_rl.types import Completion, Observation
 
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """Where a trajectory ends if the environment does not end it.

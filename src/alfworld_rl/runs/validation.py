@@ -14,7 +14,6 @@ from alfworld_rl.rollouts import Limits, Sampling, rollout
 from alfworld_rl.rollouts.metrics import rollout_metrics
 from alfworld_rl.types import Task, Usage
 
-
 class ValidationConfig(Config):
     """Validation during training, on games of houses that are not trained on."""
 

@@ -8,12 +8,12 @@ import torch
 from peft import PeftModel
 from safetensors import SafetensorError
 
-from alfworld_rl.backends.base import BackendError, Checkpoint, CheckpointError
-from alfworld_rl.backends.kinds import LOCAL
 from alfworld_rl.backends.local import models
 from alfworld_rl.backends.local.checkpoints import CheckpointStore, Record
 from alfworld_rl.backends.local.engine import LocalSampler
 from alfworld_rl.backends.local.trainer import LocalTrainer
+from alfworld_rl.backends.kinds import LOCAL
+from alfworld_rl.backends.base import BackendError, Checkpoint, CheckpointError
 from alfworld_rl.types import Capabilities, TrainingStart
 
 

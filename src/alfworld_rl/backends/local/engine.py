@@ -22,11 +22,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from alfworld_rl.backends.base import SamplingError
 from alfworld_rl.backends.local.cache import PrefixCache
 from alfworld_rl.backends.local.models import Model
 from alfworld_rl.backends.local.packed import Past, Span
-from alfworld_rl.types import Completion, CompletionStop, Sampled, SamplingParams, Tokenizer, Usage
+from alfworld_rl.types import Completion, Sampled, CompletionStop, SamplingParams, Tokenizer, Usage
+from alfworld_rl.backends.base import SamplingError
 
 # Tokens of one prompt, and of all prompts, that one step reads: long enough to fill the processor, short enough
 # that the sequences being written meanwhile are not kept waiting.

@@ -15,10 +15,10 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
-from alfworld_rl.backends.base import BaseModelError
 from alfworld_rl.backends.local import builtin, packed, sequential
 from alfworld_rl.backends.local.packed import KVCache, Past, Span
 from alfworld_rl.backends.local.sequential import StateCache
+from alfworld_rl.backends.base import BaseModelError
 from alfworld_rl.types import Tokenizer
 
 # PEFT's usual fixed scale: with alpha independent of the rank, one learning rate suits all ranks.

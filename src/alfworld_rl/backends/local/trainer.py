@@ -11,13 +11,13 @@ import torch
 from peft import PeftModel
 from safetensors.torch import load_file, save_file
 
-from alfworld_rl.backends.base import BackendError, Checkpoint
 from alfworld_rl.backends.local.checkpoints import SCHEME, CheckpointStore, Record
 from alfworld_rl.backends.local.engine import LocalSampler
 from alfworld_rl.backends.local.losses import token_losses
 from alfworld_rl.backends.local.models import Model
 from alfworld_rl.backends.local.packed import Span
 from alfworld_rl.types import AdamParams, Datum, LossSpec, Metrics, Tokenizer
+from alfworld_rl.backends.base import BackendError, Checkpoint
 
 OPTIMIZER = "optimizer.safetensors"
 
