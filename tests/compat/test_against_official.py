@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from old_games import as_before_0_4
+
 pytest.importorskip("alfworld", reason="the official classes need the extra alfworld")
 pytest.importorskip("textworld", reason="the official classes need the extra alfworld")
 
@@ -133,6 +135,24 @@ def test_the_same_answers_one_game_at_a_time(small_root: Path) -> None:
         assert expected[2] == (True,)
 
 
+def test_the_same_answers_on_data_of_older_releases(small_root: Path, tmp_path: Path) -> None:
+    shutil.copytree(small_root, tmp_path, dirs_exist_ok=True)
+    for path in tmp_path.rglob("game.tw-pddl"):
+        path.write_text(json.dumps(as_before_0_4(json.loads(path.read_text()), sinks=True)))
+    official, ours = both(config(tmp_path, method="dagger", steps=9), "train")
+    assert ours.game_files == official.game_files
+    theirs, mine = official.init_env(batch_size=1), ours.init_env(batch_size=1)
+    answers = []
+    for env in (theirs, mine):
+        random.seed(2)
+        told = [env.reset()]
+        plan = Game.load(told[0][1]["extra.gamefile"][0]).walkthrough
+        told += [env.step([command]) for command in ("help", *plan, "look")]
+        answers.append(told)
+    for expected, answer in zip(*answers, strict=True):
+        same(expected, answer)
+
+
 OFFICIAL_BATCH = """
 import json, sys
 from alfworld_rl.world import textworld
@@ -180,6 +200,46 @@ def test_the_same_expert_plan(small_root: Path) -> None:
         records.append(record)
     for expected, answer in zip(*records, strict=True):
         same(expected, answer)
+
+
+def test_an_expert_that_fails_does_not_end_the_game(real_games: Path) -> None:
+    """Two legal commands after which the official expert chooses from nothing, and ends the official step with it."""
+    trial = "look_at_obj_in_light-KeyChain-None-DeskLamp-327/trial_T20190906_202601_548273"
+    folder = real_games / "json_2.1.1" / "valid_seen" / trial
+    if not folder.is_dir():
+        pytest.skip(f"the game {trial} is not among these")
+    settings = config(real_games, method="dagger", steps=30)
+    settings["dataset"]["data_path"] = str(folder)
+    official, ours = both(settings, "train")
+    theirs, mine = official.init_env(batch_size=1), ours.init_env(batch_size=1)
+    same(theirs.reset(), mine.reset())
+    same(theirs.step(["go to drawer 7"]), mine.step(["go to drawer 7"]))
+    with pytest.raises(IndexError):
+        theirs.step(["take keychain 4 from drawer 7"])
+    (observation,), _, dones, infos = mine.step(["take keychain 4 from drawer 7"])
+    assert observation == "You pick up the keychain 4 from the drawer 7."
+    assert (dones, infos["extra.expert_plan"]) == ((False,), [["look"]])
+    for command in Game.load(ours.game_files[0]).walkthrough[-2:]:  # the lamp stands here
+        (observation,), scores, dones, infos = mine.step([command])
+    assert (scores, dones, infos["won"]) == ((1,), (True,), [True])
+
+
+def test_the_expert_may_give_up_and_the_game_goes_on(small_root: Path) -> None:
+    ours = compat.AlfredTWEnv(config(small_root, method="dagger", steps=0, games=1), train_eval="train")
+    env = ours.init_env(batch_size=1)
+    env.reset()
+    plans = [env.step(["look"])[3]["extra.expert_plan"] for _ in range(210)]
+    assert plans[200:] == [[["look"]]] * 10
+
+
+def test_the_same_game_logic(small_root: Path) -> None:
+    from alfworld.info import ALFRED_PDDL_PATH, ALFRED_TWL2_PATH
+
+    settings = config(small_root)
+    settings["logic"] = {"domain": ALFRED_PDDL_PATH, "grammar": ALFRED_TWL2_PATH}
+    official, ours = both(settings, "eval_in_distribution")
+    assert official.get_game_logic() is ours.get_game_logic() is None
+    assert ours.game_logic == official.game_logic
 
 
 def test_without_batch_size_one_game_is_bare(small_root: Path) -> None:

@@ -12,6 +12,7 @@ from alfworld_rl.games import generate
 from alfworld_rl.imitation.expert import Demonstrator, Goal, TaskError, parse_task
 from alfworld_rl.imitation.expert_places import learn, worth
 from alfworld_rl.world import Game, View, World
+from old_games import as_before_0_4, old_command
 
 
 def game_files(root: Path, split: str) -> list[Path]:
@@ -45,6 +46,16 @@ def test_every_real_game_is_won_within_fifty_steps(real_games: Path, split: str)
     assert [str(path) for path, (won, _) in results.items() if not won] == []
     if len(paths) >= 100:  # an average of a few games says nothing
         assert sum(len(commands) for _, commands in results.values()) / len(paths) <= 8.0
+
+
+def test_games_of_older_releases_are_won_in_their_words(real_games: Path) -> None:
+    paths = game_files(real_games, "valid_seen")[::5]
+    for path in paths:
+        game = Game.parse(json.dumps(as_before_0_4(json.loads(path.read_text()), sinks=True)), path)
+        world = World(game)
+        won, commands = finish(Demonstrator(world.view.task, world.view), world, world.view, limit=50)
+        assert won, path
+        assert commands == [old_command(command) for command in play(path)[1]]  # the same, in other words
 
 
 def test_generated_games_are_won_too(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from houses import kitchen, written
 
 from alfworld_rl.world import Game, World
 from alfworld_rl.world.replay import first_difference, main, recorded
+from old_games import as_before_0_4
 
 RECORDINGS = ("train", "train2", "train_deep", "valid_seen", "valid_seen2", "valid_unseen")
 
@@ -21,6 +22,19 @@ def test_replays_what_the_official_stack_said(recording: str, recorded_plays: Pa
     for play in plays:
         world = World(Game.load(real_games / "json_2.1.1" / play["game"]))
         assert first_difference(world, play) is None, play["game"]
+
+
+def test_replays_what_the_official_stack_said_of_games_of_older_releases(real_games: Path) -> None:
+    """Real games in the texts of alfworld 0.2.2 to 0.3.5 (`sinks`: their domain counts sinks as well as basins)."""
+    plays = list(recorded(Path(__file__).with_name("plays_before_0_4.jsonl.xz")))
+    assert {play["sinks"] for play in plays} == {False, True}
+    assert {step["command"].partition(" ")[0] for play in plays for step in play["steps"]} >= {"put", "heat", "use"}
+    for play in plays:
+        path = real_games / "json_2.1.1" / play["game"]
+        if not path.exists():
+            pytest.skip(f"the game {play['game']} is not among these")
+        game = as_before_0_4(json.loads(path.read_text()), sinks=play["sinks"])
+        assert first_difference(World(Game.parse(json.dumps(game), path)), play) is None, play["game"]
 
 
 def test_real_games_are_won_by_their_walkthroughs(real_games: Path) -> None:

@@ -1,5 +1,6 @@
 """Our world and the live official stack, side by side; skipped where the extra `alfworld` is not installed."""
 
+import json
 import os
 import random
 import sys
@@ -13,6 +14,7 @@ from houses import kitchen, random_house, written
 from alfworld_rl.errors import UsageError
 from alfworld_rl.world import Game, GameFileError, World
 from alfworld_rl.world.textworld import TextWorldWorld
+from old_games import as_before_0_4
 
 official = pytest.mark.skipif(find_spec("textworld") is None, reason="TextWorld is not installed (extra alfworld)")
 
@@ -63,6 +65,34 @@ def compare(path: Path, rng: random.Random, steps: int) -> None:
 def test_random_houses(seed: int, tmp_path: Path) -> None:
     rng = random.Random(seed)
     compare(written(random_house(rng), tmp_path), rng, steps=15)
+
+
+@official
+@pytest.mark.parametrize("sinks", [False, True])
+def test_random_houses_in_the_words_of_older_releases(sinks: bool, tmp_path: Path) -> None:
+    rng = random.Random(10 + sinks)
+    compare(written(as_before_0_4(random_house(rng), sinks=sinks), tmp_path), rng, steps=15)
+
+
+@official
+def test_places_that_share_their_names_with_things(tmp_path: Path) -> None:
+    """Games of older releases name places; these are numbered together with objects and receptacles."""
+    game = as_before_0_4(kitchen())
+    for place, name in (("loc_bar_1", "Apple_bar_7"), ("loc_bar_2", "drawer_bar_0"), ("loc_bar_3", "corner")):
+        game["pddl_problem"] = game["pddl_problem"].replace(place, name)
+    compare(written(game, tmp_path), random.Random(0), steps=15)
+
+
+@official
+def test_a_real_game_of_an_older_release_is_won(real_games: Path, tmp_path: Path) -> None:
+    source = sorted((real_games / "json_2.1.1" / "valid_seen").rglob("pick_clean*/*/game.tw-pddl"))[0]
+    path = written(as_before_0_4(json.loads(source.read_text()), sinks=True), tmp_path)
+    ours = World(Game.load(path))
+    with TextWorldWorld(path) as theirs:
+        assert ours.reset() == theirs.reset()
+        for command in ("help", "look", *ours.game.walkthrough, "look"):
+            assert ours.step(command) == theirs.step(command)
+    assert ours.view.won
 
 
 @official

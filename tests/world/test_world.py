@@ -1,14 +1,16 @@
 """What a world does, on a small kitchen that needs no real game."""
 
 import dataclasses
+import hashlib
 import json
 import pickle
 from pathlib import Path
 
 import pytest
-from houses import GOALS, kitchen
+from houses import GOALS, kitchen, rules
 
 from alfworld_rl.world import Game, World
+from old_games import DOMAIN_HASH, GRAMMAR_HASH, as_before_0_4, old_domain, old_grammar
 
 
 @pytest.fixture
@@ -61,6 +63,32 @@ def test_commands_are_exact_but_for_space_around_them(game: Game) -> None:
         assert view.observation == "Nothing happens."
         assert world.state_key == before
     assert world.step("\t go to fridge 1\n\u3000").observation == "You arrive at fridge 1. The fridge 1 is closed."
+
+
+def test_games_of_older_releases_speak_in_their_own_words() -> None:
+    world = World(Game.parse(json.dumps(as_before_0_4(kitchen())), "kitchen"))
+    assert "help" not in world.view.admissible_commands
+    assert play(world, "help", "go to countertop 1", "take apple 1 from countertop 1", "go to drawer 1") == [
+        "Nothing happens.",
+        "You arrive at loc 3. On the countertop 1, you see a apple 2, a apple 1, a desklamp 1, and a knife 1.",
+        "You pick up the apple 1 from the countertop 1.",
+        "You arrive at loc 2. The drawer 1 is closed.",
+    ]
+    view = world.step("open drawer 1")
+    assert "put apple 1 in/on drawer 1" in view.admissible_commands
+    assert not any(command.startswith("move ") for command in view.admissible_commands)
+    assert play(world, "move apple 1 to drawer 1", "put apple 1 in/on drawer 1") == [
+        "Nothing happens.",
+        "You put the apple 1 in/on the drawer 1.",
+    ]
+    assert world.view.won
+
+
+def test_the_texts_of_older_releases_are_theirs() -> None:
+    """What the tests make is what alfworld 0.3.5 ships, to the letter."""
+    domain, grammar = rules()
+    assert hashlib.sha256(old_domain(domain).encode()).hexdigest() == DOMAIN_HASH
+    assert hashlib.sha256(old_grammar(grammar).encode()).hexdigest() == GRAMMAR_HASH
 
 
 def test_receptacles_at_one_place_are_all_in_reach(game: Game) -> None:

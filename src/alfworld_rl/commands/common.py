@@ -5,10 +5,12 @@ from typing import Annotated, Literal
 
 from alfworld_rl.agents import FORMATS, AgentFormat, CommandsShown
 from alfworld_rl.config import Check, Config, Name, option
-from alfworld_rl.config.workspace import alfworld_games, generated_games, has_games
+from alfworld_rl.config.workspace import alfworld_games
 from alfworld_rl.envs import ENVIRONMENTS, EnvironmentFamily
 from alfworld_rl.rollouts import Limits, Sampling
 from alfworld_rl.types import Task, Tokenizer
+
+GAMES_HELP = "folder that holds json_2.1.1 (default: ALFWORLD_DATA, 08-alfworld/datasets/alfworld, ~/.cache/alfworld)"
 
 
 class CommandConfig(Config):
@@ -27,7 +29,7 @@ Text = Annotated[str, Check(not_empty)]
 class EpisodeConfig(Config):
     """How a game is played; what changes the score of a model belongs here."""
 
-    data_root: Path | None = option(None, "folder that holds json_2.1.1 (default: 08-alfworld/datasets/alfworld)")
+    data_root: Path | None = option(None, GAMES_HELP)
     environment: Annotated[str, Name(ENVIRONMENTS)] = option("fast", "what plays the games")
     environment_asynchronous: bool = option(True, "textworld only: step the worlds in processes of their own")
     format: Annotated[str, Name(FORMATS)] = option("tool-call", "how the agent reads and acts")
@@ -69,11 +71,7 @@ class EpisodeConfig(Config):
 
     @property
     def games_folder(self) -> Path:
-        """The data root: the one given, else where ALFWorld's games lie, else those that the quick start made."""
-        folder = alfworld_games(self.data_root)
-        if self.data_root is None and not has_games(folder) and has_games(generated_games()):
-            return generated_games()
-        return folder
+        return alfworld_games(self.data_root)
 
     def of_the_score(self) -> dict[str, object]:
         """What changes a score, as it goes into results."""

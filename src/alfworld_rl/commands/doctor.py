@@ -6,7 +6,7 @@ import shutil
 from importlib.util import find_spec
 from pathlib import Path
 
-from alfworld_rl.commands.common import CommandConfig
+from alfworld_rl.commands.common import GAMES_HELP, CommandConfig
 from alfworld_rl.config import option
 from alfworld_rl.config.workspace import alfworld_games, generated_games, home
 from alfworld_rl.errors import UsageError, installing
@@ -23,7 +23,7 @@ EXTRAS = {
 class DoctorConfig(CommandConfig):
     """What works on this computer now."""
 
-    data_root: Path | None = option(None, "folder that holds json_2.1.1 (default: 08-alfworld/datasets/alfworld)")
+    data_root: Path | None = option(None, GAMES_HELP)
 
 
 CONFIG = DoctorConfig
@@ -72,6 +72,8 @@ def _games(data_root: Path) -> bool:
         except UsageError as error:
             problems[split] = str(error)
             continue
+        if split == SPLITS[0] or SPLITS[0] in problems:
+            _line(True, "games", f"those of {data_root}")
         left_out = sum(listing.left_out.values())
         _line(True, f"games {split}", f"{len(listing.games)}" + (f" ({left_out} left out)" if left_out else ""))
     if problems:

@@ -5,8 +5,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Literal
 
-from alfworld_rl.commands.common import CommandConfig
+from alfworld_rl.commands.common import GAMES_HELP, CommandConfig
 from alfworld_rl.config import option
+from alfworld_rl.config.workspace import alfworld_games
 from alfworld_rl.errors import UsageError
 from alfworld_rl.games.discovery import SPLITS, TASK_TYPES, discover
 from alfworld_rl.games.generate import generate
@@ -15,7 +16,7 @@ from alfworld_rl.games.generate import generate
 class ListConfig(CommandConfig):
     """Count the games by split and task type, and what was left out and why."""
 
-    data_root: Path = option(..., "the folder that has json_2.1.1", metavar="DIR")
+    data_root: Path | None = option(None, GAMES_HELP, metavar="DIR")
     split: Literal["train", "valid_seen", "valid_unseen"] | None = option(
         None, "print the paths of this split's games, in order"
     )
@@ -49,11 +50,13 @@ def run_generate(config: GenerateConfig) -> int:
 def run_list(config: ListConfig) -> int:
     """With --split: paths on stdout, one a line, for other programs; the counts go to stderr then."""
     counts_to = sys.stderr if config.split else sys.stdout
+    data_root = alfworld_games(config.data_root)
+    print(f"Games of {data_root}", file=counts_to)
     found = 0
     refusal: UsageError | None = None
     for split in [config.split] if config.split else SPLITS:
         try:
-            listing = discover(config.data_root, split)
+            listing = discover(data_root, split)
         except UsageError as error:
             refusal = error
             continue

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from alfworld_rl.commands.common import CommandConfig
 from alfworld_rl.config import option
+from alfworld_rl.config.workspace import RELEASE, alfworld_games
 from alfworld_rl.console import printable
 from alfworld_rl.errors import UsageError
 from alfworld_rl.imitation.expert import Demonstrator
@@ -23,7 +24,7 @@ class PlayConfig(CommandConfig):
     Tab completes the commands that the game admits, ? lists them, quit (or Ctrl-D) leaves. Lines can also be piped in.
     """
 
-    game: Path = option(..., "a game.tw-pddl, or the folder it is in", positional=True)
+    game: Path = option(..., "a game.tw-pddl, the folder it is in, or a game id", positional=True)
     environment: Literal["fast", "textworld"] = option(
         "fast", "what plays the game: the world of this package, or the official stack"
     )
@@ -43,12 +44,18 @@ def run(config: PlayConfig) -> int:
 
 
 def _game_file(path: Path) -> Path:
+    named = alfworld_games() / RELEASE / path  # an id, as listings and results files have it
+    if not path.exists() and named.exists():
+        path = named
     if path.is_file():
         return path
     if (path / _GAME_FILE).is_file():
         return path / _GAME_FILE
     if not path.exists():
-        raise UsageError(f"There is no game {path}: pass a {_GAME_FILE} or the folder it is in.")
+        raise UsageError(
+            f"There is no game {path}: pass a {_GAME_FILE}, the folder it is in, or the id of a game in "
+            f"{alfworld_games()}."
+        )
     within = sorted(path.glob(f"*/{_GAME_FILE}"))
     if len(within) == 1:
         return within[0]

@@ -39,8 +39,8 @@ class BatchEnv:
     ) -> None:
         if not gamefiles:
             raise UsageError("There are no games to play.")
-        if batch_size < 1:
-            raise UsageError(f"batch_size is {batch_size}; it has to be at least 1.")
+        if not isinstance(batch_size, int | np.integer) or isinstance(batch_size, bool) or batch_size < 1:
+            raise UsageError(f"batch_size is {batch_size!r}; it has to be a whole number from 1 on.")
         self.gamefiles = list(gamefiles)
         self.batch_size = batch_size
         self.obs: Any = ()
@@ -90,6 +90,8 @@ class BatchEnv:
 
     def render(self, mode: str = "human") -> str | StringIO | None:
         """The last command and answer of each game: printed ("human"), as a str ("text") or a StringIO ("ansi")."""
+        if not self.obs:
+            raise UsageError("Call reset before render.")
         texts = []
         for command, observation in zip(self.last_commands, self.obs, strict=True):
             text = printable(observation).rstrip() + "\n"
@@ -169,18 +171,19 @@ def _reshuffled(gamefiles: Sequence[str], rng: np.random.RandomState) -> Iterato
 def _renumbered(game: Game) -> Game:
     """The same game with the numbers within each kind of thing dealt out at random."""
     numbers: dict[str, list[str]] = defaultdict(list)
-    names = (*game.objects, *game.receptacles)
+    names = (*game.objects, *game.receptacles, *game.places)
     for name in names:
         kind, _, number = name.rpartition(" ")
         numbers[kind].append(number)
     for dealt in numbers.values():
         random.shuffle(dealt)
     renamed = [f"{kind} {numbers[kind].pop()}" for kind, _, _ in (name.rpartition(" ") for name in names)]
-    many = len(game.objects)
+    objects, receptacles = len(game.objects), len(game.objects) + len(game.receptacles)
     return dataclasses.replace(
         game,
-        objects=tuple(renamed[:many]),
-        receptacles=tuple(renamed[many:]),
+        objects=tuple(renamed[:objects]),
+        receptacles=tuple(renamed[objects:receptacles]),
+        places=tuple(renamed[receptacles:]),
         walkthrough=(),  # it speaks of the old numbers
         kept={},
         commands={},

@@ -13,18 +13,27 @@ Different, on purpose:
   `alfworld_rl.imitation.expert`, from the first observation on.
 - `domain_randomization` shuffles the numbers of objects with Python's `random` at every reset, as the official class
   does, but not into the same permutation.
+- `extra.expert_plan` is `["look"]` where the expert cannot make a plan; the official class lets its error end the game.
+- Importing nothing of alfworld, it does not set ALFWORLD_DATA. Where that is not set, `$ALFWORLD_DATA` in the config
+  stands for `~/.cache/alfworld`, as in the official class, if games lie there, else for the folder that
+  `config.workspace.alfworld_games` finds.
 - A mistake in the config is one sentence; `config` may also be the path of a YAML file (extra `gym`).
-- `get_game_logic` and `is_solvable`, tools for making games, are not here: see `alfworld-rl games generate`.
+- `get_game_logic` takes this package's copy, and warns, where a file is not there. `is_solvable`, a tool for making
+  games, is not here: see `alfworld-rl games generate`.
 """
 
 import json
 import os
+import re
+import warnings
 from collections.abc import Mapping
+from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, overload
 
 from alfworld_rl.compat.batch import BatchEnv, SingleEnv
+from alfworld_rl.config.workspace import alfworld_games, download_cache, has_games
 from alfworld_rl.errors import UsageError, installing
 from alfworld_rl.games import discover
 
@@ -64,8 +73,10 @@ class AlfredTWEnv:
     """
 
     def __init__(self, config: Mapping[str, Any] | str | os.PathLike[str], train_eval: str = "train") -> None:
+        if not isinstance(config, Mapping | str | os.PathLike):
+            raise UsageError(f"config is {config!r}; it has to be a dict or the path of a YAML file.")
         self.config = config if isinstance(config, Mapping) else _read_yaml(Path(config))
-        if train_eval not in _DATA:
+        if not isinstance(train_eval, str) or train_eval not in _DATA:
             raise UsageError(f"train_eval is {train_eval!r}; it can be {', '.join(_DATA)}.")
         self.train_eval = train_eval
         self.game_files: list[str] = []
@@ -75,9 +86,9 @@ class AlfredTWEnv:
     def collect_game_files(self, verbose: bool = False) -> None:
         """Fill `game_files` and `num_games`, in the order in which the official class finds them on this disk."""
         path_key, limit_key = _DATA[self.train_eval]
-        data_path = os.path.expandvars(_setting(self.config, f"dataset.{path_key}"))
-        wanted = {TASK_TYPES[number] for number in _setting(self.config, "env.task_types") if number in TASK_TYPES}
-        limit = _setting(self.config, f"dataset.{limit_key}")
+        data_path = _expanded(_path(self.config, f"dataset.{path_key}"))
+        wanted = {TASK_TYPES[number] for number in _numbers(self.config, "env.task_types") if number in TASK_TYPES}
+        limit = _number(self.config, f"dataset.{limit_key}", "-1 for all games")
         task_types = _task_types(Path(data_path))
         self.game_files = []
         # The order of os.walk is that of the file system; the official class relies on it, so it is taken from there.
@@ -96,6 +107,16 @@ class AlfredTWEnv:
             self.game_files = self.game_files[:limit]
         self.num_games = len(self.game_files)
 
+    def get_game_logic(self) -> None:
+        """Fill `game_logic` with the texts that `logic.domain` and `logic.grammar` of the config name.
+
+        Subclasses made for the official class call it; the games played here hold their own domain and grammar.
+        """
+        self.game_logic = {
+            "pddl_domain": _logic(self.config, "logic.domain", "domain.pddl"),
+            "grammar": _logic(self.config, "logic.grammar", "grammar.twl2"),
+        }
+
     @overload
     def init_env(self, batch_size: int) -> BatchEnv: ...
     @overload
@@ -105,17 +126,17 @@ class AlfredTWEnv:
         method = _setting(self.config, "general.training_method")
         training = self.train_eval == "train"
         if method == "dqn":
-            max_steps = _setting(self.config, "rl.training.max_nb_steps_per_episode")
+            max_steps = _limit(self.config, "rl.training.max_nb_steps_per_episode")
             expert: Literal["handcoded", "demonstrator"] | None = None
         elif method == "dagger":
-            max_steps = _setting(self.config, "dagger.training.max_nb_steps_per_episode")
+            max_steps = _limit(self.config, "dagger.training.max_nb_steps_per_episode")
             expert = self._expert() if training else None
         else:
             raise NotImplementedError(f"general.training_method is {method!r}; it can be 'dagger' or 'dqn'.")
         kind = SingleEnv if batch_size is None else BatchEnv
         return kind(
             self.game_files,
-            batch_size=batch_size or 1,
+            batch_size=1 if batch_size is None else batch_size,
             max_episode_steps=max_steps,
             expert=expert,
             shuffle_numbers=training and bool(_setting(self.config, "env.domain_randomization")),
@@ -137,6 +158,61 @@ def _setting(config: Mapping[str, Any], name: str) -> Any:
             raise UsageError(f"The config has no {name}; ALFWorld's base_config.yaml shows all settings.")
         value = value[key]
     return value
+
+
+def _path(config: Mapping[str, Any], name: str) -> str:
+    value = _setting(config, name)
+    if not isinstance(value, str | os.PathLike) or not os.fspath(value):
+        raise _wrong(name, value, "the path of a folder" if name.startswith("dataset.") else "the path of a file")
+    return os.fspath(value)
+
+
+def _number(config: Mapping[str, Any], name: str, hint: str) -> int:
+    value = _setting(config, name)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise _wrong(name, value, f"a whole number, {hint}")
+    return value
+
+
+def _numbers(config: Mapping[str, Any], name: str) -> list[int]:
+    value = _setting(config, name)
+    if not isinstance(value, list | tuple) or not value or not all(isinstance(number, int) for number in value):
+        raise _wrong(name, value, f"a list of numbers from 1 to {len(TASK_TYPES)}")
+    return list(value)
+
+
+def _limit(config: Mapping[str, Any], name: str) -> int | None:
+    """A number of steps; None or 0: no limit."""
+    if _setting(config, name) is None:
+        return None
+    limit = _number(config, name, "0 or null for no limit")
+    if limit < 0:
+        raise _wrong(name, limit, "a whole number, 0 or null for no limit")
+    return limit
+
+
+def _wrong(name: str, value: object, wanted: str) -> UsageError:
+    said = "null" if value is None else repr(value)
+    return UsageError(f"{name} of the config is {said}; it has to be {wanted}.")
+
+
+def _expanded(path: str) -> str:
+    """`path` with the values of the environment variables in it. Without ALFWORLD_DATA, see this module's docstring."""
+    if not os.environ.get("ALFWORLD_DATA"):
+        root = download_cache() if has_games(download_cache()) else alfworld_games()
+        path = re.sub(r"\$(ALFWORLD_DATA\b|\{ALFWORLD_DATA\})", lambda _: str(root), path)
+    return os.path.expandvars(path)
+
+
+def _logic(config: Mapping[str, Any], name: str, ours: str) -> str:
+    path = _expanded(_path(config, name))
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        warnings.warn(f"{name} of the config, {path}, is not there; ALFWorld's own text stands in.", stacklevel=3)
+        return files("alfworld_rl.games").joinpath("data", ours).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{name} of the config, {path}, cannot be read: {error}") from None
 
 
 def _read_yaml(path: Path) -> Mapping[str, Any]:
@@ -165,8 +241,8 @@ def _task_types(data_path: Path) -> dict[str, str]:
         games = discover(data_path.parent.parent, data_path.name).games
         return {os.path.normpath(game.path): game.task_type for game in games}
     found: dict[str, str] = {}
-    for root, _, files in os.walk(data_path):
-        if "traj_data.json" in files and "game.tw-pddl" in files:
+    for root, _, names in os.walk(data_path):
+        if "traj_data.json" in names and "game.tw-pddl" in names:
             game_file = os.path.join(root, "game.tw-pddl")
             try:
                 game = json.loads(Path(game_file).read_bytes())

@@ -3,12 +3,14 @@
 import os
 import string
 from collections.abc import Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, ClassVar
 
 import gymnasium
 from gymnasium.spaces import Text
 
+from alfworld_rl.config.workspace import alfworld_games
 from alfworld_rl.console import printable
 from alfworld_rl.errors import UsageError
 from alfworld_rl.games import discover
@@ -19,6 +21,7 @@ ENV_ID = "alfworld_rl/ALFWorld-v0"
 _CHARSET = frozenset(string.ascii_letters + string.digits + string.punctuation + " \n")
 _MAX_OBSERVATION = 16384  # the longest of the 299 recorded plays has 906
 _MAX_ACTION = 256
+_OPTIONS = ("gamefile", "game")
 
 
 def register() -> None:
@@ -30,9 +33,10 @@ def register() -> None:
 class ALFWorldEnv(gymnasium.Env[str, str]):  # type: ignore[misc]
     """One game after another from a pool, as text.
 
-    The pool is `games` (paths of game.tw-pddl files), or else the `split` under `data_root` (by default the folder
-    that the environment variable ALFWORLD_DATA names). A reset with a seed shuffles it; further resets go on to the
-    next games, over and over. `reset(options={"game": path})` plays that game instead.
+    The pool is `games` (paths of game.tw-pddl files), or else the `split` under `data_root` (by default where
+    `config.workspace.alfworld_games` finds games). A reset with a seed shuffles it; further resets go on to the next
+    games, over and over. `reset(options={"gamefile": path})` plays that game instead; "game" is another name for it,
+    and other options are refused.
 
     An action is a command; one that the game does not admit is answered "Nothing happens." The reward is 1.0 for the
     step that wins, which also terminates; the step limit is Gymnasium's own (`gymnasium.make` sets 50). infos hold
@@ -50,10 +54,7 @@ class ALFWorldEnv(gymnasium.Env[str, str]):  # type: ignore[misc]
         render_mode: str | None = None,
     ) -> None:
         if games is None:
-            data_root = data_root or os.environ.get("ALFWORLD_DATA")
-            if data_root is None:
-                raise UsageError("No games to play: pass games=[...] or data_root=..., or set ALFWORLD_DATA.")
-            games = [game.path for game in discover(Path(data_root), split).games]
+            games = [game.path for game in discover(alfworld_games(data_root), split).games]
         if not games:
             raise UsageError("No games to play: games is empty.")
         if render_mode not in (None, *self.metadata["render_modes"]):
@@ -71,8 +72,8 @@ class ALFWorldEnv(gymnasium.Env[str, str]):  # type: ignore[misc]
         super().reset(seed=seed)
         if seed is not None:
             self._order = []
-        if options and "game" in options:
-            self._gamefile = Path(options["game"])
+        if gamefile := _asked_for(options):
+            self._gamefile = gamefile
         else:
             if not self._order:
                 self._order = self.np_random.permutation(len(self._games)).tolist()
@@ -108,3 +109,19 @@ class ALFWorldEnv(gymnasium.Env[str, str]):  # type: ignore[misc]
             "gamefile": str(self._gamefile),
         }
         return observation, info
+
+
+def _asked_for(options: dict[str, Any] | None) -> Path | None:
+    """The game that the options of a reset name, if they name one. Raises UsageError for other options."""
+    options = options or {}
+    for name in options:
+        if name not in _OPTIONS:
+            nearest = get_close_matches(str(name), _OPTIONS, 1, 0) or _OPTIONS
+            raise UsageError(f"reset knows no option {name!r}; the nearest that it knows is {nearest[0]!r}.")
+    given = {name: options[name] for name in _OPTIONS if options.get(name) is not None}
+    for name, value in given.items():
+        if not isinstance(value, str | os.PathLike):
+            raise UsageError(f"The option {name!r} is {value!r}; it has to be the path of a game.tw-pddl.")
+    if len(given) > 1:
+        raise UsageError(f"The options {' and '.join(map(repr, given))} mean the same; pass one of them.")
+    return next((Path(value) for value in given.values()), None)

@@ -27,8 +27,8 @@ def alfworld_games(data_root: str | os.PathLike[str] | None = None) -> Path:
 
     In this order: `data_root`, where it is given; what the environment variable ALFWORLD_DATA names;
     `08-alfworld/datasets/alfworld`, if games lie there; `~/.cache/alfworld`, where `alfworld-download` puts them unless
-    told otherwise, if games lie there. Without any of these it is `08-alfworld/datasets/alfworld`, and whoever lists
-    the games says how to get some.
+    told otherwise, if games lie there; `08-alfworld/datasets/generated`, if the quick start has made games. Without
+    any of these it is `08-alfworld/datasets/alfworld`, and whoever lists the games says how to get some.
     """
     if data_root is not None:
         return Path(data_root)
@@ -38,7 +38,7 @@ def alfworld_games(data_root: str | os.PathLike[str] | None = None) -> Path:
         return Path(named)
     usual = home() / "datasets" / "alfworld"
     places = [cache, usual] if named else [usual, cache]
-    return next((place for place in places if has_games(place)), usual)
+    return next((place for place in (*places, generated_games()) if has_games(place)), usual)
 
 
 def generated_games() -> Path:

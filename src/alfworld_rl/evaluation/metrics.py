@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from alfworld_rl.evaluation.record import ALL, ResultRow
-from alfworld_rl.evaluation.statistics import mean, pass_at_k, wilson_interval
+from alfworld_rl.evaluation.statistics import cluster_bootstrap_interval, mean, pass_at_k, wilson_interval
 
 
 def metrics_of(rows: Sequence[ResultRow]) -> dict[str, float]:
@@ -39,10 +39,11 @@ def metrics_of(rows: Sequence[ResultRow]) -> dict[str, float]:
 
 
 def intervals_of(rows: Sequence[ResultRow]) -> dict[str, list[float]]:
-    """Wilson 95% intervals of the rates of `metrics_of`, by the same names.
+    """95% intervals of the rates of `metrics_of`, by the same names.
 
-    Success is counted in games, however many trajectories a game has: trajectories of one game are alike,
-    and counting them as independent would make the interval too narrow.
+    What is independent is a game: its trajectories are alike, and so are their steps, and counting these as independent
+    would make the interval too narrow. So success and truncation get Wilson's interval, counted in games, however many
+    trajectories a game has; rates over steps get that of a bootstrap over games.
     """
     intervals: dict[str, list[float]] = {}
 
@@ -53,10 +54,10 @@ def intervals_of(rows: Sequence[ResultRow]) -> dict[str, list[float]]:
     for split, members in by_split(rows).items():
         intervals[f"eval/{split}/success_rate"] = in_games(members, "won")
         intervals[f"eval/{split}/truncated_rate"] = in_games(members, "truncated")
-        steps = sum(row.steps or 0 for row in members)
+        steps = _sums(members, "steps")
         for name in ("valid_tool_call", "admissible_action"):
-            hits = sum(getattr(row, f"{name}_count") for row in members)
-            intervals[f"eval/{split}/{name}_rate"] = list(wilson_interval(hits, steps))
+            hits = _sums(members, f"{name}_count")
+            intervals[f"eval/{split}/{name}_rate"] = list(cluster_bootstrap_interval(hits, steps))
         for task_type in sorted({row.task_type for row in members}):
             of_type = [row for row in members if row.task_type == task_type]
             intervals[f"eval/{split}/success_rate/{task_type}"] = in_games(of_type, "won")
@@ -96,6 +97,14 @@ def per_game(rows: Sequence[ResultRow], key: str) -> dict[str, float]:
             return {}
         values.setdefault(row.game_id, []).append(value)
     return {game: mean(of_game) for game, of_game in values.items()}
+
+
+def _sums(rows: Sequence[ResultRow], key: str) -> list[float]:
+    """The sum over each game's trajectories, the games in an order that does not depend on that of the rows."""
+    sums: dict[str, float] = {}
+    for row in rows:
+        sums[row.game_id] = sums.get(row.game_id, 0) + (getattr(row, key) or 0)
+    return [sums[game] for game in sorted(sums)]
 
 
 def _rate(hits: float, trials: float) -> float:

@@ -26,6 +26,36 @@ def wilson_interval(successes: float, trials: float, z: float = Z95) -> tuple[fl
     return low, high
 
 
+def cluster_bootstrap_interval(
+    hits_N: Sequence[float], trials_N: Sequence[float], *, draws: int = 10_000
+) -> tuple[float, float]:
+    """95% interval of the rate sum(hits) / sum(trials) where the trials of a cluster are alike.
+
+    `hits_N` and `trials_N` hold one number a cluster, such as the valid calls and all calls of a game. Whole clusters
+    are drawn with replacement, `draws` times and always the same ones, and the interval holds the middle 95% of their
+    rates (Davison and Hinkley 1997, Bootstrap Methods and their Application, sections 3.8 and 5.3; Field and Welsh
+    2007, doi:10.1111/j.1467-9868.2007.00593.x). Clusters without trials say nothing and are left out.
+
+    Where the clusters do not differ in their rates, a bootstrap would claim to be certain; then it is Wilson's interval
+    of as many trials as there are clusters, as if those of one cluster were all the same. (0, 1) without trials.
+    """
+    told = [(hits, trials) for hits, trials in zip(hits_N, trials_N, strict=True) if trials > 0]
+    hits, trials = np.array(told, np.float64).reshape(-1, 2).T
+    if not trials.size:
+        return 0.0, 1.0
+    rate = hits.sum() / trials.sum()
+    if np.ptp(hits / trials) < 1e-12:
+        return wilson_interval(rate * trials.size, trials.size)
+    rng = np.random.default_rng(0)
+    rates: list[float] = []
+    most = max(1, 2**22 // trials.size)
+    for start in range(0, draws, most):
+        drawn = rng.integers(0, trials.size, (min(most, draws - start), trials.size))
+        rates += (hits[drawn].sum(axis=1) / trials[drawn].sum(axis=1)).tolist()
+    low, high = np.quantile(rates, (0.025, 0.975))
+    return float(low), float(high)
+
+
 def mcnemar_exact(gained: int, lost: int) -> float:
     """Two-sided p of McNemar's exact test (1947, doi:10.1007/BF02295996).
 

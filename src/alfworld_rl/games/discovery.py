@@ -10,12 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from alfworld_rl.config.workspace import RELEASE
 from alfworld_rl.errors import UsageError
 from alfworld_rl.games.index import FileStamp, Index, Stamp, Verdict
 from alfworld_rl.games.progress import with_progress
-
-RELEASE = "json_2.1.1"
-"""The folder under the data root that `alfworld-download` fills."""
 
 SPLITS = ("train", "valid_seen", "valid_unseen")
 

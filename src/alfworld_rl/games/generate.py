@@ -10,8 +10,9 @@ from itertools import count, permutations
 from pathlib import Path
 from random import Random
 
+from alfworld_rl.config.workspace import RELEASE
 from alfworld_rl.errors import UsageError
-from alfworld_rl.games.discovery import GAME_FILE, RELEASE, SPLITS, TASK_TYPES, TRAJECTORY_FILE
+from alfworld_rl.games.discovery import GAME_FILE, SPLITS, TASK_TYPES, TRAJECTORY_FILE
 from alfworld_rl.games.houses import (
     LAMP,
     PROPERTIES,

@@ -79,7 +79,7 @@ _NAME = r"[^\s,.]+ \d+"
 _SURROUNDINGS = re.compile(r"Looking quickly around you, you see (.*?)\.")
 _CONTENTS = re.compile(rf"(?:On the ({_NAME})|The ({_NAME}) is open\. In it), you see (.*?)\.")
 _TAKEN = re.compile(rf"You pick up the ({_NAME}) from the ({_NAME})\.")
-_MOVED = re.compile(rf"You move the ({_NAME}) to the ({_NAME})\.")
+_MOVED = re.compile(rf"You (?:move|put) the ({_NAME}) (?:to|in/on) the ({_NAME})\.")
 _TREATED = re.compile(rf"You (clean|heat|cool) the ({_NAME}) using the {_NAME}\.")
 _LISTED = re.compile(rf"\ba ({_NAME})")
 
@@ -194,7 +194,7 @@ class Demonstrator:
                     self._useless.add(item)
             if f"open {place}" in self._commands:
                 continue
-            if held is not None and f"move {held} to {place}" not in self._commands:
+            if held is not None and self._moving(held, place) not in self._commands:
                 self._barred.add((_type(held), _type(place)))
             for item in self._contents.get(place, ()) if held is None else ():
                 if _type(item) == goal.object_type and f"take {item} from {place}" not in self._commands:
@@ -230,7 +230,7 @@ class Demonstrator:
 
     def _deliver(self, item: str) -> str:
         target = self._target(prefer=self._here)
-        return self._at(target, f"move {item} to {target}")
+        return self._at(target, self._moving(item, target))
 
     def _light(self) -> str:
         """Holding the object: switch on the lamp where it stands, else search for it."""
@@ -247,10 +247,10 @@ class Demonstrator:
         origin = self._origin.get(item)
         place = min(
             places,
-            key=lambda name: (f"move {item} to {name}" not in self._commands, name != origin, name not in self._here),
+            key=lambda name: (self._moving(item, name) not in self._commands, name != origin, name not in self._here),
             default=None,
         )
-        return self._at(place, f"move {item} to {place}")
+        return self._at(place, self._moving(item, place))
 
     def _search(self, order: Iterable[str]) -> str:
         place = next((name for name in order if name not in self._seen), None)
@@ -265,6 +265,11 @@ class Demonstrator:
         if command in self._commands and not (command.startswith("examine ") and f"open {place}" in self._commands):
             return command
         return f"open {place}" if f"open {place}" in self._commands else "look"
+
+    def _moving(self, item: str, place: str | None) -> str:
+        """The command that moves it there, in the words of the game: "put" in those of before alfworld 0.4."""
+        put = f"put {item} in/on {place}"
+        return put if put in self._commands else f"move {item} to {place}"
 
     def _treated(self, item: str) -> bool:
         match self.goal.kind:

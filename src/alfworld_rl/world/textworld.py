@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
+
 from alfworld_rl.errors import UsageError, installing
 from alfworld_rl.games.game import Game
 from alfworld_rl.world.view import View
@@ -22,13 +24,13 @@ class TextWorldWorld:
     def __init__(self, path: Path | str) -> None:
         """Raises GameFileError before the official stack, which evaluates what is in the file, sees a bad one."""
         self.game = Game.load(path)
-        with _process_kept():
+        with process_kept():
             self._env = _official_env()
             self._env.load(str(path))
 
     def reset(self) -> View:
         """Starts the game, from the beginning, as often as wanted."""
-        with _process_kept():
+        with process_kept():
             return self._view(self._env.reset())
 
     def step(self, command: str) -> View:
@@ -85,12 +87,17 @@ def _derive(symbol: Any, context: Any = None) -> list[Any]:
 
 
 @contextmanager
-def _process_kept() -> Iterator[None]:
-    """fast_downward.pddl2sas writes its own sys.argv, and importing alfworld sets ALFWORLD_DATA; neither is ours."""
-    argv, data = sys.argv, os.environ.get("ALFWORLD_DATA")
+def process_kept() -> Iterator[None]:
+    """Leaves the process as it was: none of what the official stack changes in it is ours to change.
+
+    Importing alfworld draws from numpy's global generator and sets ALFWORLD_DATA; fast_downward.pddl2sas writes its own
+    sys.argv.
+    """
+    argv, data, generator = sys.argv, os.environ.get("ALFWORLD_DATA"), np.random.get_state()
     try:
         yield
     finally:
         sys.argv = argv
+        np.random.set_state(generator)
         if data is None:
             os.environ.pop("ALFWORLD_DATA", None)

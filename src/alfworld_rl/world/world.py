@@ -174,10 +174,12 @@ class World:
     # --- what the commands do; each answers with what the player reads
 
     def _go(self, receptacle: int, _: int) -> str:
-        self._place = self.game.place_of[receptacle]
-        if self.game.goal.lamps:
+        game = self.game
+        self._place = game.place_of[receptacle]
+        if game.goal.lamps:
             self._won = self._goal_holds()
-        return f"You arrive at {self.game.receptacles[receptacle]}. {self._examine_receptacle(receptacle)}"
+        there = game.places[self._place] if game.wording.arrives_at_place else game.receptacles[receptacle]
+        return f"You arrive at {there}. {self._examine_receptacle(receptacle)}"
 
     def _open(self, receptacle: int, _: int) -> str:
         self._opened |= 1 << receptacle
@@ -204,7 +206,9 @@ class World:
         self._taken[receptacle] &= ~bit
         self._lying[self._place] |= bit
         self._won = self._goal_holds()
-        return f"You move the {self.game.objects[item]} to the {self.game.receptacles[receptacle]}."
+        wording = self.game.wording
+        thing, place = self.game.objects[item], self.game.receptacles[receptacle]
+        return f"You {wording.verb} the {thing} {wording.between} the {place}."
 
     def _clean_with(self, item: int, receptacle: int) -> str:
         self._clean |= 1 << item
@@ -326,7 +330,7 @@ class World:
                     after_look += [f"take {game.objects[item]} from {name}" for item in bits(inside & game.pickupable)]
                 continue
             if not shut and game.holds[r] >> hand & 1:
-                after_look.append(f"move {held} to {name}")
+                after_look.append(f"{game.wording.verb} {held} {game.wording.between} {name}")
             if game.sinks >> r & game.cleanable >> hand & 1:
                 before_go.append(f"clean {held} with {name}")
             if game.microwaves >> r & game.heatable >> hand & 1:
@@ -340,7 +344,7 @@ class World:
         ways = every_way.copy()
         for index in sorted([where[r] for r in here], reverse=True):
             del ways[index]
-        return (*before_go, *ways, *heat, "help", "inventory", "look", *after_look)
+        return (*before_go, *ways, *heat, *(["help"] if game.has_help else []), "inventory", "look", *after_look)
 
     # --- the goal
 
@@ -379,6 +383,7 @@ _VERBS: dict[str, tuple[str, _Act]] = {
     "look": ("", World._look),
     "move": (" to ", World._move),
     "open": ("", World._open),
+    "put": (" in/on ", World._move),  # move, in games of before alfworld 0.4
     "slice": (" with ", World._slice),
     "take": (" from ", World._take),
     "use": ("", World._use),
