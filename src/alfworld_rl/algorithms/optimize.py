@@ -39,6 +39,12 @@ class Update:
     def skipped(self) -> bool:
         return self.optimizer_steps == 0
 
+    def __repr__(self) -> str:
+        if self.skipped:
+            return "Update(skipped: nothing to learn)"
+        shown = ", ".join(f"{name} {value:.4g}" for name, value in self.metrics.items() if "memory" not in name)
+        return f"Update({self.optimizer_steps} optimizer steps on {self.trained_tokens} tokens: {shown})"
+
 
 class _Folded:
     """Metrics of several optimizer steps, as `FOLDS` says."""

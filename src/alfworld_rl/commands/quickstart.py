@@ -2,12 +2,15 @@
 
 import shlex
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from alfworld_rl.commands import analysis, eval
+from alfworld_rl.commands import train as train_command
 from alfworld_rl.commands.common import CommandConfig
-from alfworld_rl.config import option
+from alfworld_rl.commands.games import GenerateConfig, run_generate
+from alfworld_rl.config import Config, option
 from alfworld_rl.config.workspace import alfworld_games, generated_games, home
 from alfworld_rl.console import seconds
 from alfworld_rl.errors import UsageError
@@ -64,15 +67,13 @@ CONFIG = QuickstartConfig
 
 def run(config: QuickstartConfig) -> None:
     """Make games if there are none, evaluate, train, evaluate again, draw; prints every command before it runs."""
-    from alfworld_rl.cli import run_command
-
     ran: list[str] = []
 
-    def do(command: str, flags: Flags, *more: str) -> Any:
-        words = [command, *more, *(word for name, value in flags.items() for word in _words(name, value))]
+    def do(command: str, function: Callable[[Any], Any], kind: type[Config], flags: Flags) -> Any:
+        words = [*command.split(), *(word for name, value in flags.items() for word in _words(name, value))]
         ran.append(shlex.join(["alfworld-rl", *words]))
         print(f"\n$ {ran[-1]}", flush=True)
-        return run_command(words)
+        return function(kind.from_flat({name.replace("-", "_"): value for name, value in flags.items()}))
 
     started = time.monotonic()
     play, train, evaluation = (SHORT_PLAY, SHORT_TRAIN, SHORT_EVAL) if config.short else (PLAY, TRAIN, EVAL)
@@ -80,21 +81,25 @@ def run(config: QuickstartConfig) -> None:
     if not _there(games):
         games = generated_games()
         if not _there(games):
-            do("games", {"data-root": games, "train": 200, "valid-seen": 40, "valid-unseen": 40, "seed": 1}, "generate")
+            flags = {"data-root": games, "train": 200, "valid-seen": 40, "valid-unseen": 40, "seed": 1}
+            do("games generate", run_generate, GenerateConfig, flags)
     model: Flags = {"backend": "local", "base-model": START, "data-root": games}
     same: Flags = {**model, **play, "seed": config.seed}
 
     results = home() / "eval_results"
     before, after = results / "quickstart-before.jsonl", results / "quickstart-after.jsonl"
-    do("eval", {**same, **evaluation, "output": before, "overwrite-output": None})
-    folder: RunFolder = do("train", {**same, **train, "run-name": "quickstart", "swanlab-mode": "disabled"})
+    do("eval", eval.run, eval.EvalConfig, {**same, **evaluation, "output": before, "overwrite-output": True})
+    learning = {**same, **train, "run-name": "quickstart", "swanlab-mode": "disabled"}
+    folder: RunFolder = do("train", train_command.run, train_command.TrainConfig, learning)
     record = folder.record()
     assert record is not None
     assert record.saved is not None
     weights = {"model-path": record.saved.sampler_uri}
-    do("eval", {**same, **weights, **evaluation, "output": after, "overwrite-output": None})
+    again = {**same, **weights, **evaluation, "output": after, "overwrite-output": True}
+    do("eval", eval.run, eval.EvalConfig, again)
+    labelled = (f"Before={_from_here(before)}", f"After={_from_here(after)}")
     figure = home() / "images" / "quickstart.png"
-    do("analysis", {"output": figure}, "--results", f"Before={_from_here(before)}", f"After={_from_here(after)}")
+    do("analysis", analysis.run, analysis.AnalysisConfig, {"output": figure, "results": labelled})
 
     print(
         f"\nThat took {seconds(time.monotonic() - started)}. These commands did it (behind `uv run --extra local`):\n"
@@ -103,10 +108,11 @@ def run(config: QuickstartConfig) -> None:
 
 
 def _words(name: str, value: object) -> tuple[str, ...]:
-    """A flag on a command line; None stands for one without a value."""
-    if value is None:
+    """A flag on a command line."""
+    if value is True:
         return (f"--{name}",)
-    return (f"--{name}", str(_from_here(value) if isinstance(value, Path) else value))
+    values = value if isinstance(value, tuple) else (value,)
+    return (f"--{name}", *(str(_from_here(one) if isinstance(one, Path) else one) for one in values))
 
 
 def _from_here(path: Path) -> Path:
