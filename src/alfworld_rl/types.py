@@ -146,6 +146,7 @@ class Capabilities:
     - saves_every_update: saving is cheap enough to do so after every update, so that a crash costs one update.
     - billed: tokens cost money.
     - behaviour_logprobs: completions carry the logprobs of the distribution they were drawn from (see `Completion`).
+    - samples_while_training: it samples from the weights of before while it trains, without a harm to either.
     - max_sequence_tokens: the longest sequence it takes; None where it names no limit.
     """
 
@@ -156,6 +157,7 @@ class Capabilities:
     saves_every_update: bool = False
     billed: bool = True
     behaviour_logprobs: bool = False
+    samples_while_training: bool = True
     max_sequence_tokens: int | None = None
 
 

@@ -22,6 +22,17 @@ from alfworld_rl.types import AdamParams, LossSpec, Task, Usage
 Row = Callable[[Trajectory, StepRewards, Sequence[float]], Mapping[str, Any]]
 
 
+@dataclass(slots=True)
+class Played:
+    """What one update plays: groups, the rewards and advantages of each, and the position behind their tasks."""
+
+    groups: list[Group] = field(default_factory=list)
+    rewards: list[list[StepRewards]] = field(default_factory=list)
+    advantages: list[GroupAdvantages] = field(default_factory=list)
+    position: int = 0
+    seconds: float = 0.0
+
+
 @dataclass(slots=True, kw_only=True)
 class ReinforcementLearning:
     """A `Recipe`: a batch is `group_size` trajectories of each of `games_per_batch` tasks by the present weights.
@@ -55,48 +66,17 @@ class ReinforcementLearning:
 
     def batch(self, trainer: Trainer, position: int, update: int) -> Batch:
         """See `Recipe.batch`."""
-        started = time.monotonic()
-        groups, rewards, advantages, position = self._play(trainer.sampler(), position, update)
-        played = time.monotonic()
-        found = make_data(groups, advantages, keep_without=self.reference is not None)
-        data, metrics = found.data, found.metrics()
-        if self.reference is not None and data:
-            data, kl = self.runner.run(with_kl_penalty(data, self.reference, self.kl_coef))
-            metrics["train/kl_from_start"] = kl
-        usage = sum((group.usage for group in groups), Usage())
-        failures = sorted({one.error for group in groups for one in group.trajectories if one.error})
-        return Batch(
-            data=data,
-            loss=self.loss,
-            adam=self.adam(update),
-            epochs=self.epochs,
-            minibatches=self.minibatches,
-            position=position,
-            usage=usage,
-            metrics={
-                **rollout_metrics(groups, usage),
-                **reward_metrics(groups, rewards),
-                **metrics,
-                "train/trajectories": len(data),
-                "trainer/games_taken": position,
-                "time/rollout": played - started,
-            },
-            notes=[f"a trajectory failed: {error}" for error in failures],
-            samples=self._samples(groups, rewards, advantages),
-        )
+        return self.learn(self.play(trainer.sampler(), position, update, self.runner), update)
 
-    def _play(
-        self, sampler: Sampler, position: int, update: int
-    ) -> tuple[list[Group], list[list[StepRewards]], list[GroupAdvantages], int]:
-        """The groups of one update, replacements included, and the position behind their tasks."""
+    def play(self, sampler: Sampler, position: int, update: int, runner: asyncio.Runner) -> Played:
+        """The groups of one update, replacements of those without a gradient included."""
+        started = time.monotonic()
         tasks, position = self.order.take(position, self.games_per_batch)
         wanted, extra = len(tasks), self.dynamic_sampling
-        groups: list[Group] = []
-        rewards: list[list[StepRewards]] = []
-        advantages: list[GroupAdvantages] = []
+        played = Played()
         while tasks:
             self.progress.start(f"update {update + 1}: games", len(tasks))
-            played = self.runner.run(
+            groups = runner.run(
                 rollout(
                     tasks,
                     sampler,
@@ -109,28 +89,54 @@ class ReinforcementLearning:
                     on_finished=lambda _: self.progress.advance(),
                 )
             )
-            scored = score_groups(played, self.reward)
-            groups += played
-            rewards += scored
-            advantages += estimate(played, scored, self.estimator)
-            more = replacements(advantages, wanted=wanted, extra_left=extra) if self.dynamic_sampling else 0
-            seen = [group.game for group in groups]
+            rewards = score_groups(groups, self.reward)
+            played.groups += groups
+            played.rewards += rewards
+            played.advantages += estimate(groups, rewards, self.estimator)
+            more = replacements(played.advantages, wanted=wanted, extra_left=extra) if self.dynamic_sampling else 0
+            seen = [group.game for group in played.groups]
             tasks, position = self.order.take(position, more, without=seen) if more else ([], position)
             extra -= len(tasks)
-        return groups, rewards, advantages, position
+        played.position, played.seconds = position, time.monotonic() - started
+        return played
 
-    def _samples(
-        self,
-        groups: Sequence[Group],
-        rewards: Sequence[Sequence[StepRewards]],
-        advantages: Sequence[GroupAdvantages],
-    ) -> list[Mapping[str, Any]]:
+    def learn(self, played: Played, update: int) -> Batch:
+        """The batch that an update makes of what was played."""
+        groups = played.groups
+        found = make_data(groups, played.advantages, keep_without=self.reference is not None)
+        data, metrics = found.data, found.metrics()
+        if self.reference is not None and data:
+            data, kl = self.runner.run(with_kl_penalty(data, self.reference, self.kl_coef))
+            metrics["train/kl_from_start"] = kl
+        usage = sum((group.usage for group in groups), Usage())
+        failures = sorted({one.error for group in groups for one in group.trajectories if one.error})
+        return Batch(
+            data=data,
+            loss=self.loss,
+            adam=self.adam(update),
+            epochs=self.epochs,
+            minibatches=self.minibatches,
+            position=played.position,
+            usage=usage,
+            metrics={
+                **rollout_metrics(groups, usage),
+                **reward_metrics(groups, played.rewards),
+                **metrics,
+                "train/trajectories": len(data),
+                "trainer/games_taken": played.position,
+                "time/rollout": played.seconds,
+            },
+            notes=[f"a trajectory failed: {error}" for error in failures],
+            samples=self._samples(played),
+        )
+
+    def _samples(self, played: Played) -> list[Mapping[str, Any]]:
         """The best and the worst trajectory of as many groups as may be kept, those that teach something first."""
         if self.row is None or self.keep_trajectories < 1:
             return []
         kept: list[Mapping[str, Any]] = []
-        by_use = sorted(zip(groups, rewards, advantages, strict=True), key=lambda one: not one[2].informative)
-        for group, of_group, found in by_use:
+        everything = zip(played.groups, played.rewards, played.advantages, strict=True)
+        for group, of_group, found in sorted(everything, key=lambda one: not one[2].informative):
             ranked = sorted(found.members, key=lambda index: of_group[index].total)
             for index in dict.fromkeys([*ranked[-1:], *ranked[:1]]):
                 if len(kept) == self.keep_trajectories:

@@ -5,7 +5,9 @@ import random
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from alfworld_rl.algorithms.ahead import PlaysAhead
 from alfworld_rl.algorithms.config import OptimizerConfig, PolicyGradientConfig, RewardConfig
+from alfworld_rl.algorithms.recipe import Recipe
 from alfworld_rl.algorithms.rewards import StepRewards
 from alfworld_rl.algorithms.rl import ReinforcementLearning
 from alfworld_rl.backends import BACKENDS, TrainingBackendConfig, open_backend
@@ -45,6 +47,9 @@ class TrainConfig(CommandConfig):
     max_train_games: int | None = option(None, "train on this many games, drawn by --seed (default: all)", ge=1)
     games_per_batch: int = option(8, "games of one update", ge=1)
     group_size: int = option(8, "trajectories of one game, all from its initial state", ge=2)
+    async_updates: int = option(
+        0, "let the rollouts of up to N next updates run with older weights while this one trains; 0: none", ge=0
+    )
     keep_trajectories: int = option(4, "trajectories of an update to keep in the run folder, for reports", ge=0)
     dry_run: bool = option(False, "print what the run would use and cost, and stop")
 
@@ -52,6 +57,8 @@ class TrainConfig(CommandConfig):
         problems = lora_conflicts(self.backend, self.run)
         if self.episode.temperature == 0:
             problems.append("--temperature must be above 0 for training: without chance a group has nothing to compare")
+        if self.async_updates and not self.backend.capabilities.samples_while_training:
+            problems.append(f"--async-updates: the backend {self.backend.backend} cannot sample while it trains")
         return problems
 
 
@@ -115,7 +122,7 @@ def run(config: TrainConfig, *, open_backend: OpenBackend = open_backend) -> Run
         _warn_of_other_policy(run, config)
         pool = stack.enter_context(family.pool())
         agent = config.episode.agent(run.trainer.tokenizer)
-        recipe = ReinforcementLearning(
+        learning = ReinforcementLearning(
             order=TaskOrder(tasks, config.run.seed),
             agent=agent,
             pool=pool,
@@ -148,6 +155,10 @@ def run(config: TrainConfig, *, open_backend: OpenBackend = open_backend) -> Run
                 seed=config.run.seed,
                 every=config.validation.eval_every,
             )
+        recipe: Recipe = learning
+        if config.async_updates:
+            ahead = PlaysAhead(learning, updates_ahead=config.async_updates, updates=config.run.max_steps)
+            recipe = stack.enter_context(ahead)
         run.follow(recipe, validation)
     return folder
 
