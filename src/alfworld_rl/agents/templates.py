@@ -6,6 +6,7 @@ conversation could not, is found here and refused.
 """
 
 import json
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -93,7 +94,10 @@ _EXPLAINED_CALL: Final = Call(EXPLAINED, XML_CALL.partition("{action}")[0], XML_
 def _renderer(tokenizer: Tokenizer, *, tools: bool, thinking: Thinking) -> Render:
     """The tokenizer's chat template as a function of messages; raises ChatTemplateError where it raises anything."""
 
-    options = switches(thinking, source(tokenizer))
+    template = source(tokenizer)
+    options = switches(thinking, template)
+    if "strftime_now" in template:
+        options["chat_template"] = _stopped_clock(template)
 
     def render(messages: Sequence[Message]) -> str:
         try:
@@ -102,7 +106,6 @@ def _renderer(tokenizer: Tokenizer, *, tools: bool, thinking: Thinking) -> Rende
                 tools=[TOOL] if tools else None,
                 tokenize=False,
                 add_generation_prompt=True,
-                strftime_now=_FIXED_DAY.strftime,
                 **options,
             )
         except Exception as error:
@@ -118,13 +121,21 @@ def _renderer(tokenizer: Tokenizer, *, tools: bool, thinking: Thinking) -> Rende
 
 
 def source(tokenizer: Tokenizer) -> str:
-    """The text of the tokenizer's chat template; empty where it keeps it to itself."""
-    return str(getattr(tokenizer, "chat_template", None) or "")
+    """The text of the tokenizer's chat template; empty where it keeps it to itself, or has several by name."""
+    template = getattr(tokenizer, "chat_template", None)
+    return template if isinstance(template, str) else ""
 
 
 # Some templates (Llama 3.2, gpt-oss, SmolLM3) tell the model what day it is. A score must not depend on that; the day
 # is the one that Llama's templates name where they have no clock.
-_FIXED_DAY: Final = date(2024, 7, 26)
+_THE_DAY: Final = date(2024, 7, 26)
+
+
+def _stopped_clock(template: str) -> str:
+    """`template` with its clock stopped: transformers gives it as a function of a format, which a macro can hide."""
+    formats = re.findall(r"strftime_now\(\s*['\"](.+?)['\"]", template)
+    days = json.dumps({form: _THE_DAY.strftime(form) for form in formats})
+    return f"{{% macro strftime_now(form) %}}{{{{ {days}[form] }}}}{{% endmacro %}}{template}"
 
 
 def text_layout(tokenizer: Tokenizer, encoder: Encoder, system: str, thinking: Thinking) -> Layout:
