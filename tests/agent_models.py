@@ -58,18 +58,25 @@ NOT_SPECIAL = ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_respons
 
 def qwen_like(template: str = TEMPLATES["xml calls"], eos: str = "<|im_end|>") -> PreTrainedTokenizerFast:
     """A byte-level tokenizer with Qwen's added tokens."""
+    return byte_level(template, SPECIAL, NOT_SPECIAL, eos=eos, pad_token="<|endoftext|>")
+
+
+def byte_level(
+    template: str, special: Sequence[str], not_special: Sequence[str] = (), *, eos: str, **options: str
+) -> PreTrainedTokenizerFast:
+    """A tokenizer of single bytes and of the added tokens of a family of models."""
     alphabet = {symbol: number for number, symbol in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
     tokenizer = Tokenizer(models.BPE(vocab=alphabet, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in SPECIAL])
-    tokenizer.add_tokens([AddedToken(text, special=False, normalized=False) for text in NOT_SPECIAL])
+    tokenizer.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in special])
+    tokenizer.add_tokens([AddedToken(text, special=False, normalized=False) for text in not_special])
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         eos_token=eos,
-        pad_token="<|endoftext|>",
         clean_up_tokenization_spaces=False,
         chat_template=template,
+        **options,
     )
 
 

@@ -4,6 +4,7 @@
 """
 
 import json
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,6 @@ from transformers import AutoTokenizer
 from agent_models import TEMPLATES, qwen_like
 from alfworld_rl.agents import FORMATS
 from alfworld_rl.agents.texts import NOTHING_HAPPENS
-from alfworld_rl.backends.local import builtin
 from alfworld_rl.types import Completion
 from alfworld_rl.world import View
 
@@ -46,7 +46,7 @@ def tokenizer_of(name):
         return qwen_like(TEMPLATES[name])
     if name == "another end":
         return qwen_like(eos="<|endoftext|>")
-    return AutoTokenizer.from_pretrained(builtin.path(name), local_files_only=True)
+    return AutoTokenizer.from_pretrained(files("alfworld_rl") / "backends/local/builtin" / name, local_files_only=True)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case['tokenizer']}, {case['commands']}")

@@ -10,6 +10,7 @@ from alfworld_rl.agents.base import (
     Rendered,
     match_action,
 )
+from alfworld_rl.agents.react import ReActFormat
 from alfworld_rl.agents.tool_call import ToolCallFormat
 from alfworld_rl.registry import Registry
 
@@ -27,3 +28,4 @@ FORMATS: Registry[Callable[..., AgentFormat]] = Registry("agent format")
 """Formats by name: made of (tokenizer, commands, **options)."""
 
 FORMATS.add("tool-call", ToolCallFormat, "a call of the tool alfworld_step, as the model's chat template writes calls")
+FORMATS.add("react", ReActFormat, "lines of text, Thought: and Action:, with any chat model")

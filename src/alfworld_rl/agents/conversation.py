@@ -34,7 +34,7 @@ class Conversation:
         """The first prompt, the user saying `text`, up to where the model begins to write."""
         return self._encoder.encode((self._layout.head, False), (text, True), (self._layout.tail, False))
 
-    def answer(self, text: str, completion: Completion, *, called: bool) -> tuple[int, ...]:
+    def answer(self, text: str, completion: Completion, *, called: bool = False) -> tuple[int, ...]:
         """What to append after a completion: the rest of its turn, the answer `text`, the next turn's start.
 
         `called`: whether the completion is a call of the tool.

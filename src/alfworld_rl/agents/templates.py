@@ -6,9 +6,11 @@ conversation could not, is found here and refused.
 """
 
 import json
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
+from functools import partial
 from typing import Final
 
 from alfworld_rl.agents.base import ChatTemplateError
@@ -89,10 +91,13 @@ _CALL_ID: Final = "call00000"
 _EXPLAINED_CALL: Final = Call(EXPLAINED, XML_CALL.partition("{action}")[0], XML_CALL.partition("{action}")[2])
 
 
-def renderer(tokenizer: Tokenizer, *, tools: bool, thinking: Thinking) -> Render:
+def _renderer(tokenizer: Tokenizer, *, tools: bool, thinking: Thinking) -> Render:
     """The tokenizer's chat template as a function of messages; raises ChatTemplateError where it raises anything."""
 
-    options = switches(thinking, source(tokenizer))
+    template = source(tokenizer)
+    options = switches(thinking, template)
+    if "strftime_now" in template:
+        options["chat_template"] = _stopped_clock(template)
 
     def render(messages: Sequence[Message]) -> str:
         try:
@@ -101,7 +106,6 @@ def renderer(tokenizer: Tokenizer, *, tools: bool, thinking: Thinking) -> Render
                 tools=[TOOL] if tools else None,
                 tokenize=False,
                 add_generation_prompt=True,
-                strftime_now=_FIXED_DAY.strftime,
                 **options,
             )
         except Exception as error:
@@ -117,16 +121,69 @@ def renderer(tokenizer: Tokenizer, *, tools: bool, thinking: Thinking) -> Render
 
 
 def source(tokenizer: Tokenizer) -> str:
-    """The text of the tokenizer's chat template; empty where it keeps it to itself."""
-    return str(getattr(tokenizer, "chat_template", None) or "")
+    """The text of the tokenizer's chat template; empty where it keeps it to itself, or has several by name."""
+    template = getattr(tokenizer, "chat_template", None)
+    return template if isinstance(template, str) else ""
 
 
 # Some templates (Llama 3.2, gpt-oss, SmolLM3) tell the model what day it is. A score must not depend on that; the day
 # is the one that Llama's templates name where they have no clock.
-_FIXED_DAY: Final = date(2024, 7, 26)
+_THE_DAY: Final = date(2024, 7, 26)
 
 
-class TemplateReader:
+def _stopped_clock(template: str) -> str:
+    """`template` with its clock stopped: transformers gives it as a function of a format, which a macro can hide."""
+    formats = re.findall(r"strftime_now\(\s*['\"](.+?)['\"]", template)
+    days = json.dumps({form: _THE_DAY.strftime(form) for form in formats})
+    return f"{{% macro strftime_now(form) %}}{{{{ {days}[form] }}}}{{% endmacro %}}{template}"
+
+
+def text_layout(tokenizer: Tokenizer, encoder: Encoder, system: str, thinking: Thinking) -> Layout:
+    """How the tokenizer's chat template writes a conversation without tools, in which `system` says the rules.
+
+    Raises ChatTemplateError if it cannot carry one that only ever grows.
+    """
+    return _layout(_renderer(tokenizer, tools=False, thinking=thinking), encoder, system, _Reader.text_layout)
+
+
+def call_layout(tokenizer: Tokenizer, encoder: Encoder, system: str, thinking: Thinking) -> Layout:
+    """The same with the tool: the template presents it and writes its calls in a form that is read here.
+
+    Raises ChatTemplateError if it does not, or cannot carry a conversation that only ever grows.
+    """
+    return _layout(_renderer(tokenizer, tools=True, thinking=thinking), encoder, system, _Reader.call_layout)
+
+
+def _layout(render: Render, encoder: Encoder, system: str, read: "Callable[[_Reader], Layout]") -> Layout:
+    def attempt(system_role: bool) -> Layout:
+        return read(_Reader(render, encoder, system, system_role=system_role))
+
+    return _first_that_works(partial(attempt, system_role) for system_role in (True, False))
+
+
+def presents_tools(tokenizer: Tokenizer) -> bool:
+    """Whether the tokenizer's chat template tells the model of tools at all."""
+    try:
+        return _presents_tools(_renderer(tokenizer, tools=True, thinking="template")([{"role": "user", "content": ""}]))
+    except ChatTemplateError:
+        return False
+
+
+def _presents_tools(prompt: str) -> bool:
+    return str(TOOL["function"]["description"]) in prompt
+
+
+def _first_that_works[T](attempts: Iterable[Callable[[], T]]) -> T:
+    """Raises the ChatTemplateError of the last attempt if none works."""
+    for attempt in attempts:
+        try:
+            return attempt()
+        except ChatTemplateError as error:
+            refusal = error
+    raise refusal
+
+
+class _Reader:
     """Finds out what a chat template writes. All methods raise ChatTemplateError where it cannot be used."""
 
     def __init__(self, render: Render, encoder: Encoder, system: str, *, system_role: bool) -> None:
@@ -149,13 +206,9 @@ class TemplateReader:
         between = self._between(_plain, "user")
         return Layout(self._system, self._head, self._tail, between, between, _EXPLAINED_CALL)
 
-    @property
-    def presents_tools(self) -> bool:
-        return str(TOOL["function"]["description"]) in self._head + self._tail
-
     def call_layout(self) -> Layout:
         """The layout of a conversation in which the template presents the tool and writes its calls."""
-        if not self.presents_tools:
+        if not _presents_tools(self._head + self._tail):
             raise ChatTemplateError("the model's chat template does not present tools; use another format")
         call = self._call()
         after_call = self._first_between(_calling, ("tool", "user"), call)
@@ -171,12 +224,7 @@ class TemplateReader:
         return [{"role": "user", "content": f"{self._system}\n\n{user}"}]
 
     def _first_between(self, reply: "_Reply", roles: Sequence[str], call: Call | None = None) -> Between:
-        for role in roles[:-1]:
-            try:
-                return self._between(reply, role, call)
-            except ChatTemplateError:
-                continue
-        return self._between(reply, roles[-1], call)
+        return _first_that_works(partial(self._between, reply, role, call) for role in roles)
 
     def _between(self, reply: "_Reply", role: str, call: Call | None = None) -> Between:
         """What stands between the assistant's message and the answer, and between that and the next message."""

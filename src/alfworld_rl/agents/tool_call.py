@@ -8,7 +8,7 @@ from alfworld_rl.agents.base import ChatTemplateError, CommandsShown, Parsed, Re
 from alfworld_rl.agents.calls import CALL_EXPLAINED, EXPLAINED, TOOL, TOOL_NAME
 from alfworld_rl.agents.conversation import Conversation
 from alfworld_rl.agents.encoding import Encoder
-from alfworld_rl.agents.templates import Layout, TemplateReader, renderer, source
+from alfworld_rl.agents.templates import call_layout, presents_tools, source, text_layout
 from alfworld_rl.agents.texts import (
     APPEARED,
     COMMANDS_EXPLAINED,
@@ -55,14 +55,20 @@ class ToolCallFormat:
         self.commands: CommandsShown = commands
         encoder = Encoder(tokenizer)
         require_thoughts(thinking, source(tokenizer))
-        layout, presented = _layout(tokenizer, encoder, system_text(commands), thinking)
+        # Only what differs from how this format began is told apart, so that the first results stay comparable.
+        options: dict[str, str] = {} if thinking == "off" else {"thinking": thinking}
+        system = system_text(commands)
+        try:
+            layout = call_layout(tokenizer, encoder, system, thinking)
+            if layout.call.form is not EXPLAINED:
+                options["form"] = layout.call.form.name
+        except ChatTemplateError:
+            layout = text_layout(tokenizer, encoder, f"{system}\n\n{CALL_EXPLAINED}", thinking)
+            if presents_tools(tokenizer):
+                options["form"] = "explained"
         self._read = layout.call.form.read
         self._conversation = Conversation(tokenizer, encoder, layout)
         self.stop = self._conversation.stop
-        # Only what differs from how this format began is told apart, so that the first results stay comparable.
-        options: dict[str, str] = {} if thinking == "off" else {"thinking": thinking}
-        if layout.call.form is not EXPLAINED or presented:
-            options["form"] = "explained" if layout.call.form is EXPLAINED else layout.call.form.name
         self.fingerprint = protocol_hash(commands, **options)
 
     def opening(self, first: Observation) -> Rendered:
@@ -82,21 +88,3 @@ class ToolCallFormat:
 
     def write(self, action: str | None) -> tuple[int, ...]:
         return self._conversation.message("") if action is None else self._conversation.call(action)
-
-
-def _layout(tokenizer: Tokenizer, encoder: Encoder, system: str, thinking: Thinking) -> tuple[Layout, bool]:
-    """The first layout that works, and whether the template presents tools that this layout does without."""
-    presented = False
-    for tools in (True, False):
-        render = renderer(tokenizer, tools=tools, thinking=thinking)
-        text = system if tools else f"{system}\n\n{CALL_EXPLAINED}"
-        for system_role in (True, False):
-            try:
-                reader = TemplateReader(render, encoder, text, system_role=system_role)
-                if tools:
-                    presented = presented or reader.presents_tools
-                    return reader.call_layout(), False
-                return reader.text_layout(), presented
-            except ChatTemplateError as error:
-                refusal = error
-    raise refusal
