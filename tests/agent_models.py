@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from alfworld_rl.types import Completion, Sampled, Usage
+from alfworld_rl.types import Completion, Sampled, SamplingParams, Usage
 
 _TOOLS = (
     "{%- if tools %}{{ '<|im_start|>system\\n' }}"
@@ -101,8 +101,9 @@ class ScriptedSampler:
         self._message = message
         self._sampled = 0
 
-    async def sample(self, prompt, *, n=1, max_tokens, temperature=1.0, top_p=1.0, seed=0, stop=()) -> Sampled:
-        request = Request(list(prompt), n, max_tokens, seed)
+    async def sample(self, prompt, params: SamplingParams, *, n=1) -> Sampled:
+        max_tokens = params.max_tokens
+        request = Request(list(prompt), n, params.max_tokens, params.seed)
         self.requests.append(request)
         text = self.tokenizer.decode(request.prompt, skip_special_tokens=False)
         for number in range(n):

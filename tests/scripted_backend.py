@@ -9,13 +9,25 @@ import hashlib
 import json
 import random
 import re
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from agent_models import call, qwen_like
-from alfworld_rl.types import AdamParams, Completion, Datum, LossSpec, Sampled, Usage
 from alfworld_rl.backends.base import Checkpoint, CheckpointError
+from alfworld_rl.backends.kinds import LOCAL
+from alfworld_rl.types import (
+    AdamParams,
+    Capabilities,
+    Completion,
+    Datum,
+    LossSpec,
+    Sampled,
+    SamplingParams,
+    TrainingStart,
+    Usage,
+)
 
 TOKENIZER = qwen_like()
 
@@ -37,14 +49,14 @@ class ScriptedSampler:
         self._weights = weights
         self._fail = fail
 
-    async def sample(self, prompt: Sequence[int], *, n: int = 1, max_tokens: int, seed: int = 0, **_: Any) -> Sampled:
+    async def sample(self, prompt: Sequence[int], params: SamplingParams, *, n: int = 1) -> Sampled:
         text = TOKENIZER.decode(list(prompt), skip_special_tokens=False)
         if self._fail is not None and (error := self._fail(text)):
             raise error
         completions = []
         for branch in range(n):
-            message = self._player(text, seed + branch, self._weights)
-            tokens = (*TOKENIZER.encode(message, add_special_tokens=False), TOKENIZER.eos_token_id)[:max_tokens]
+            message = self._player(text, params.seed + branch, self._weights)
+            tokens = (*TOKENIZER.encode(message, add_special_tokens=False), TOKENIZER.eos_token_id)[: params.max_tokens]
             completions.append(Completion(tokens, (-0.5 - self._weights,) * len(tokens), "stop"))
         sampled = sum(len(completion.tokens) for completion in completions)
         return Sampled(tuple(completions), Usage(prefill=len(prompt), sampled=sampled))
@@ -115,19 +127,21 @@ class ScriptedBackend:
         (folder / "checkpoint.json").write_text(json.dumps(values))
         return f"local://{self.run_name}/{kind}/{name}"
 
-    def new_trainer(self, base_model: str, *, lora_rank: int, seed: int) -> ScriptedTrainer:
-        return ScriptedTrainer(self, seed / 1000, 0)
+    def capabilities(self, base_model: str) -> Capabilities:
+        return LOCAL
 
-    def resume_trainer(self, state_uri: str) -> ScriptedTrainer:
-        values = self._load(state_uri)
-        return ScriptedTrainer(self, values["weights"], values["steps"])
+    def trainer(self, start: TrainingStart, *, lora_rank: int, seed: int) -> ScriptedTrainer:
+        if start.state is not None:
+            values = self._load(start.state)
+            return ScriptedTrainer(self, values["weights"], values["steps"])
+        return ScriptedTrainer(self, self._load(start.weights)["weights"] if start.weights else seed / 1000, 0)
 
-    def trainer_from(self, uri: str, *, seed: int) -> ScriptedTrainer:
-        return ScriptedTrainer(self, self._load(uri)["weights"], 0)
+    def sampler(self, base_model: str, weights: str | None = None) -> ScriptedSampler:
+        return ScriptedSampler(self.player, self._load(weights)["weights"] if weights else 0.0, self.fail)
 
-    def sampler(self, base_model: str, model_path: str | None = None) -> ScriptedSampler:
-        weights = self._load(model_path)["weights"] if model_path else 0.0
-        return ScriptedSampler(self.player, weights, self.fail)
+    def delete(self, uri: str) -> None:
+        found = Checkpoint.parse(uri)
+        shutil.rmtree(self.runs_dir / found.run / found.kind / found.name, ignore_errors=True)
 
     def close(self) -> None:
         self.closed = True
@@ -144,7 +158,7 @@ class ScriptedBackend:
 def opener(**options: Any) -> Callable[..., ScriptedBackend]:
     """What to give as `open_backend`; the last backend it opened is its attribute `backend`."""
 
-    def open_backend(name: str, *, runs_dir: Path, run_name: str | None = None, **_: Any) -> ScriptedBackend:
+    def open_backend(config: Any, *, runs_dir: Path, run_name: str | None = None, **_: Any) -> ScriptedBackend:
         backend = ScriptedBackend(runs_dir, run_name, **options)
         open_backend.backend = backend  # type: ignore[attr-defined]
         return backend
