@@ -92,7 +92,8 @@ class Request:
 class ScriptedSampler:
     """Answers with what `message(text of the prompt, number of the completion)` says; an exception is raised.
 
-    Logprobs are different for every token ever sampled, so that none can be mistaken for another.
+    Logprobs are different for every token ever sampled, so that none can be mistaken for another. A subclass that has
+    weights writes by `write` and `token_logprobs` (see scripted_backend).
     """
 
     def __init__(self, tokenizer, message: Callable[[str, int], str | Completion | Exception]) -> None:
@@ -102,18 +103,18 @@ class ScriptedSampler:
         self._sampled = 0
 
     async def sample(self, prompt, params: SamplingParams, *, n=1) -> Sampled:
-        max_tokens = params.max_tokens
         request = Request(list(prompt), n, params.max_tokens, params.seed)
         self.requests.append(request)
         text = self.tokenizer.decode(request.prompt, skip_special_tokens=False)
         for number in range(n):
-            message = self._message(text, number)
+            message = self.write(text, number, params)
             if isinstance(message, Exception):
                 raise message
             if isinstance(message, str):
                 tokens = [*self.tokenizer.encode(message, add_special_tokens=False), self.tokenizer.eos_token_id]
-                reason = "stop" if len(tokens) <= max_tokens else "length"
-                message = Completion(tuple(tokens[:max_tokens]), self._logprobs(len(tokens[:max_tokens])), reason)
+                reason = "stop" if len(tokens) <= params.max_tokens else "length"
+                tokens = tokens[: params.max_tokens]
+                message = Completion(tuple(tokens), self.token_logprobs(len(tokens)), reason)
             request.completions.append(message)
         sampled = sum(len(completion.tokens) for completion in request.completions)
         return Sampled(tuple(request.completions), Usage(prefill=len(request.prompt), sampled=sampled))
@@ -121,6 +122,9 @@ class ScriptedSampler:
     async def logprobs(self, tokens: Sequence[int]) -> list[float]:
         return [0.0] + [-1.0] * (len(tokens) - 1)
 
-    def _logprobs(self, count: int) -> tuple[float, ...]:
+    def write(self, text: str, number: int, params: SamplingParams) -> str | Completion | Exception:
+        return self._message(text, number)
+
+    def token_logprobs(self, count: int) -> tuple[float, ...]:
         start, self._sampled = self._sampled, self._sampled + count
         return tuple(-(start + index + 1) / 2**12 for index in range(count))

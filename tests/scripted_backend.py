@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from agent_models import call, qwen_like
+from agent_models import ScriptedSampler, call, qwen_like
 from alfworld_rl.backends.base import Checkpoint, CheckpointError
 from alfworld_rl.backends.kinds import LOCAL
 from alfworld_rl.types import (
@@ -23,7 +23,6 @@ from alfworld_rl.types import (
     Completion,
     Datum,
     LossSpec,
-    Sampled,
     SamplingParams,
     TrainingStart,
     Usage,
@@ -41,28 +40,28 @@ def random_player(prompt: str, seed: int, weights: float) -> str:
     return call(choice.choice(listed.splitlines())) if choice.random() < 0.75 else "I give up."
 
 
-class ScriptedSampler:
-    tokenizer = TOKENIZER
+class PolicySampler(ScriptedSampler):
+    """Writes what `player(text of the prompt, seed of the completion, weights)` says.
+
+    Its logprobs tell its weights: two policies with the same weights agree on every token, others on none.
+    """
 
     def __init__(self, player: Player, weights: float, fail: Callable[[str], Exception | None] | None = None) -> None:
+        super().__init__(TOKENIZER, lambda text, number: "")
+        self.weights = weights
         self._player = player
-        self._weights = weights
         self._fail = fail
 
-    async def sample(self, prompt: Sequence[int], params: SamplingParams, *, n: int = 1) -> Sampled:
-        text = TOKENIZER.decode(list(prompt), skip_special_tokens=False)
+    def write(self, text: str, number: int, params: SamplingParams) -> str | Completion | Exception:
         if self._fail is not None and (error := self._fail(text)):
-            raise error
-        completions = []
-        for branch in range(n):
-            message = self._player(text, params.seed + branch, self._weights)
-            tokens = (*TOKENIZER.encode(message, add_special_tokens=False), TOKENIZER.eos_token_id)[: params.max_tokens]
-            completions.append(Completion(tokens, (-0.5 - self._weights,) * len(tokens), "stop"))
-        sampled = sum(len(completion.tokens) for completion in completions)
-        return Sampled(tuple(completions), Usage(prefill=len(prompt), sampled=sampled))
+            return error
+        return self._player(text, params.seed + number, self.weights)
+
+    def token_logprobs(self, count: int) -> tuple[float, ...]:
+        return (-0.5 - self.weights,) * count
 
     async def logprobs(self, tokens: Sequence[int]) -> list[float]:
-        return [0.0] + [-0.5] * (len(tokens) - 1)
+        return [0.0] + [-0.5 - self.weights] * (len(tokens) - 1)
 
 
 class ScriptedTrainer:
@@ -91,8 +90,8 @@ class ScriptedTrainer:
         self._gradient = hashlib.sha256()
         return {"grad_norm": self.weights}
 
-    def sampler(self) -> ScriptedSampler:
-        return ScriptedSampler(self.backend.player, self.weights, self.backend.fail)
+    def sampler(self) -> PolicySampler:
+        return PolicySampler(self.backend.player, self.weights, self.backend.fail)
 
     def save_state(self, name: str) -> str:
         return self.backend.save("training_state", name, {"weights": self.weights, "steps": self.steps})
@@ -102,7 +101,10 @@ class ScriptedTrainer:
 
 
 class ScriptedBackend:
-    """`moment` is told of every call that costs something; `fail` may refuse a sampling request."""
+    """`moment` is told of every call that costs something; `fail` may refuse a sampling request.
+
+    `deleted` are the URIs of the checkpoints that were removed through it.
+    """
 
     def __init__(
         self,
@@ -112,6 +114,7 @@ class ScriptedBackend:
         player: Player = random_player,
         fail: Callable[[str], Exception | None] | None = None,
         moment: Callable[[str], None] = lambda name: None,
+        capabilities: Capabilities = LOCAL,
     ) -> None:
         self.runs_dir = runs_dir
         self.run_name = run_name
@@ -119,6 +122,8 @@ class ScriptedBackend:
         self.fail = fail
         self.moment = moment
         self.closed = False
+        self.deleted: list[str] = []
+        self._capabilities = capabilities
 
     def save(self, kind: str, name: str, values: dict[str, float]) -> str:
         self.moment("save")
@@ -128,7 +133,7 @@ class ScriptedBackend:
         return f"local://{self.run_name}/{kind}/{name}"
 
     def capabilities(self, base_model: str) -> Capabilities:
-        return LOCAL
+        return self._capabilities
 
     def trainer(self, start: TrainingStart, *, lora_rank: int, seed: int) -> ScriptedTrainer:
         if start.state is not None:
@@ -136,12 +141,13 @@ class ScriptedBackend:
             return ScriptedTrainer(self, values["weights"], values["steps"])
         return ScriptedTrainer(self, self._load(start.weights)["weights"] if start.weights else seed / 1000, 0)
 
-    def sampler(self, base_model: str, weights: str | None = None) -> ScriptedSampler:
-        return ScriptedSampler(self.player, self._load(weights)["weights"] if weights else 0.0, self.fail)
+    def sampler(self, base_model: str, weights: str | None = None) -> PolicySampler:
+        return PolicySampler(self.player, self._load(weights)["weights"] if weights else 0.0, self.fail)
 
     def delete(self, uri: str) -> None:
         found = Checkpoint.parse(uri)
         shutil.rmtree(self.runs_dir / found.run / found.kind / found.name, ignore_errors=True)
+        self.deleted.append(uri)
 
     def close(self) -> None:
         self.closed = True
