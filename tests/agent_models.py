@@ -84,9 +84,16 @@ def call(action: str) -> str:
 class Request:
     prompt: list[int]
     n: int
-    max_tokens: int
-    seed: int
+    params: SamplingParams
     completions: list[Completion] = field(default_factory=list)
+
+    @property
+    def max_tokens(self) -> int:
+        return self.params.max_tokens
+
+    @property
+    def seed(self) -> int:
+        return self.params.seed
 
 
 class ScriptedSampler:
@@ -103,7 +110,7 @@ class ScriptedSampler:
         self._sampled = 0
 
     async def sample(self, prompt, params: SamplingParams, *, n=1) -> Sampled:
-        request = Request(list(prompt), n, params.max_tokens, params.seed)
+        request = Request(list(prompt), n, params)
         self.requests.append(request)
         text = self.tokenizer.decode(request.prompt, skip_special_tokens=False)
         for number in range(n):
