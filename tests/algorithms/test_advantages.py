@@ -2,123 +2,93 @@
 
 import math
 
+import numpy as np
 import pytest
+from groups import trajectory
 
-from alfworld_rl.agents.transcript import Transcript
-from alfworld_rl.types import Completion
-from alfworld_rl.learning import replacements, training_data, verdict
-from alfworld_rl.learning.advantages import ESTIMATORS
-from alfworld_rl.rollout import Group, Trajectory
-
-
-def trajectory(won=False, invalid=0, *, stop_reason="max_steps", turns=1, anchors=None, step_rewards=None, written=2):
-    transcript = Transcript([1, 2, 3])
-    for turn in range(turns):
-        transcript.write(Completion((10 + turn,) * written, (-0.5 - turn,) * written, "stop"))
-        transcript.show([4])
-    return Trajectory(
-        game=None,
-        branch=0,
-        transcript=transcript,
-        steps=turns,
-        won=won,
-        invalid_action_count=invalid,
-        stop_reason="won" if won else stop_reason,
-        anchors=anchors or list(range(turns)),
-        step_rewards=step_rewards or [0.0] * turns,
-    )
+from alfworld_rl.algorithms.advantages import ESTIMATORS
+from alfworld_rl.algorithms.rewards import REWARDS, score
+from alfworld_rl.errors import UsageError
 
 
-def group(*trajectories):
-    return Group(None, trajectories)
-
-
-def test_rewards_are_wins_less_a_tenth_of_the_invalid_actions():
-    assert [one.reward for one in (trajectory(True), trajectory(True, 2), trajectory(False, 3))] == pytest.approx(
-        [1.0, 0.8, -0.3]
-    )
+def advantages(name, trajectories, rewards=None, **parameters):
+    """The advantages of the steps of every trajectory, by the quick start's reward if not by these `rewards`."""
+    rewards = rewards or [score(one, REWARDS["document"]).steps_S for one in trajectories]
+    return ESTIMATORS.bind(name, **parameters)(trajectories, [np.array(one, np.float64) for one in rewards])
 
 
 # Rewards 1, 0, 0.8, -0.2: mean 0.4, deviations 0.6, -0.4, 0.4, -0.6; population variance 1.04 / 4 = 0.26.
-FOUR = (trajectory(True), trajectory(), trajectory(True, 2), trajectory(False, 2))
+FOUR = (trajectory(True), trajectory(), trajectory(True, 2, turns=3), trajectory(False, 2))
 
 
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
         ("mean", [0.6, -0.4, 0.4, -0.6]),
-        ("standardized", [x / math.sqrt(0.26) for x in (0.6, -0.4, 0.4, -0.6)]),
+        ("standardized", [x / (math.sqrt(0.26) + 1e-6) for x in (0.6, -0.4, 0.4, -0.6)]),
         # The others of the first have mean (0 + 0.8 - 0.2) / 3 = 0.2, and so on.
         ("leave-one-out", [1 - 0.2, 0 - 1.6 / 3, 0.8 - 0.8 / 3, -0.2 - 0.6]),
     ],
 )
 def test_estimators_of_whole_trajectories(name, expected):
-    assert ESTIMATORS[name](FOUR) == pytest.approx(expected)
+    for of_trajectory, value, one in zip(advantages(name, FOUR), expected, FOUR, strict=True):
+        assert of_trajectory == pytest.approx([value] * len(one.steps))
+
+
+def test_standardizing_equal_returns_is_no_division_by_zero():
+    for of_trajectory in advantages("standardized", [trajectory(True), trajectory(True)]):
+        assert of_trajectory.tolist() == [0]
+
+
+def test_parameters_of_estimators_are_bound_by_name():
+    assert ESTIMATORS.parameters("gigpo") == {"discount": 0.95, "step_weight": 1.0}
+    (first, second) = advantages("standardized", [trajectory(True), trajectory()], epsilon=0.5)
+    assert (first, second) == (pytest.approx([0.5]), pytest.approx([-0.5]))
+    with pytest.raises(UsageError, match=r"no parameter discont \(did you mean discount\?\)"):
+        ESTIMATORS.bind("gigpo", discont=0.9)
+    with pytest.raises(UsageError, match="it has none"):
+        ESTIMATORS.bind("mean", discount=0.9)
 
 
 def test_gigpo_compares_the_steps_that_were_taken_in_one_state():
     # Both start in state 7. The first wins in two steps; the second comes back to 7 after an invalid action and stops.
-    first = trajectory(True, turns=2, anchors=[7, 8], step_rewards=[0.0, 1.0])
-    second = trajectory(False, 1, turns=2, anchors=[7, 7], step_rewards=[-0.1, 0.0])
+    first = trajectory(True, turns=2, keys=[7, 8])
+    second = trajectory(False, 1, turns=2, keys=[7, 7])
     # Returns: 0.95, 1 and -0.1, 0. In state 7 their mean is (0.95 - 0.1 + 0) / 3 = 0.85 / 3; state 8 has one visit.
     # Episodes: 1 and -0.1, mean 0.45.
     base = 0.85 / 3
-    assert ESTIMATORS["gigpo"]([first, second])[0] == pytest.approx([0.55 + 0.95 - base, 0.55])
-    assert ESTIMATORS["gigpo"]([first, second])[1] == pytest.approx([-0.55 - 0.1 - base, -0.55 - base])
+    found = advantages("gigpo", [first, second])
+    assert found[0] == pytest.approx([0.55 + 0.95 - base, 0.55])
+    assert found[1] == pytest.approx([-0.55 - 0.1 - base, -0.55 - base])
+    # Half the weight of steps, and no discount: returns 1, 1 and -0.1, 0.
+    base = 0.9 / 3
+    found = advantages("gigpo", [first, second], discount=1.0, step_weight=0.5)
+    assert found[0] == pytest.approx([0.55 + (1 - base) / 2, 0.55])
+    assert found[1] == pytest.approx([-0.55 + (-0.1 - base) / 2, -0.55 - base / 2])
 
 
-def test_gigpo_gives_each_turn_its_own_advantage():
-    first = trajectory(True, turns=2, anchors=[7, 8], step_rewards=[0.0, 1.0])
-    second = trajectory(False, turns=2, anchors=[7, 9])
-    made = training_data([group(first, second)], "gigpo")
-    # State 7: returns 0.95 and 0, mean 0.475; episodes +-0.5.
-    assert made.data[0].advantages_T.tolist() == pytest.approx([0, 0, 0.975, 0.975, 0, 0.5, 0.5])
-    assert made.data[1].advantages_T.tolist() == pytest.approx([0, 0, -0.975, -0.975, 0, -0.5, -0.5])
+def test_gigpo_prefers_the_shorter_of_two_won_trajectories():
+    """Two won trajectories of 2 and 8 steps from one state: no difference in reward, and one in every other respect."""
+    short, long = trajectory(True, turns=2, keys=[0, "a"]), trajectory(True, turns=8, keys=[0, *range(1, 8)])
+    found = advantages("gigpo", [short, long])
+    expected = (0.95 - 0.95**7) / 2  # 0.126: half of what the two are worth apart in the state they share
+    assert found[0] == pytest.approx([expected, 0])
+    assert found[1] == pytest.approx([-expected, *[0] * 7])
 
 
-def test_groups_that_teach_nothing_are_left_out_and_counted():
-    groups = [
-        group(*FOUR),
-        group(trajectory(), trajectory()),
-        group(trajectory(True, 3), trajectory(True, 3), trajectory(True, 3)),
-        group(trajectory(True), trajectory(stop_reason="failed")),
-        group(*[trajectory(stop_reason="failed")] * 2),
-    ]
-    assert [verdict(one) for one in groups] == ["informative", "degenerate", "degenerate", "too_few", "too_few"]
-    made = training_data(groups)
-    assert len(made.data) == 4
-    counts = (made.informative_groups, made.degenerate_groups, made.short_groups, made.failed_trajectories)
-    assert counts == (1, 2, 2, 3)
-    assert made.advantages_N.tolist() == pytest.approx([0.6, 0.6, -0.4, -0.4, 0.4, 0.4, -0.6, -0.6])
+def test_states_whose_hashes_are_equal_are_not_one_state():
+    class State(str):
+        __slots__ = ()
 
+        def __hash__(self):
+            return 1
 
-@pytest.mark.parametrize("name", ESTIMATORS)
-def test_what_failed_or_wrote_nothing_shifts_no_baseline(name):
-    plain = training_data([group(*FOUR)], name)
-    for extra in (trajectory(stop_reason="failed"), trajectory(turns=0), trajectory(turns=1, written=0)):
-        extra.invalid_action_count = 5
-        mixed = training_data([group(FOUR[0], extra, *FOUR[1:])], name)
-        assert [datum.advantages_T.tolist() for datum in mixed.data] == [
-            datum.advantages_T.tolist() for datum in plain.data
-        ]
-
-
-def test_only_what_the_model_wrote_carries_an_advantage():
-    for datum in training_data([group(*FOUR)]).data:
-        assert datum.mask_T.tolist() == [False, False, True, True]
-        assert not datum.advantages_T[~datum.mask_T].any()
-        assert not datum.logprobs_T[~datum.mask_T].any()
-        assert datum.logprobs_T[datum.mask_T].tolist() == [-0.5, -0.5]
-
-
-def test_nothing_to_train_on_is_no_error():
-    made = training_data([])
-    assert (list(made.data), made.advantages_N.tolist()) == ([], [])
-
-
-def test_dynamic_sampling_replaces_what_taught_nothing_while_games_are_left():
-    useful, useless = group(*FOUR), group(trajectory(), trajectory())
-    assert replacements([useful, useless, useless], wanted=3, extra_left=8) == 2
-    assert replacements([useful, useless, useless], wanted=3, extra_left=1) == 1
-    assert replacements([useful, useless, useless, useful, useful], wanted=3, extra_left=6) == 0
-    assert replacements([useful, useless], wanted=2, extra_left=0) == 0
+    first = trajectory(True, turns=2, keys=[State("start"), State("near")])
+    second = trajectory(False, turns=2, keys=[State("start"), State("far")])
+    apart = advantages("gigpo", [first, second])
+    # States near and far were visited once each: only the episode counts there.
+    assert [apart[0][1], apart[1][1]] == pytest.approx([0.5, -0.5])
+    together = advantages(
+        "gigpo", [first, trajectory(False, turns=2, keys=[State("start"), State("near")])]
+    )
+    assert [together[0][1], together[1][1]] == pytest.approx([1.0, -1.0])
