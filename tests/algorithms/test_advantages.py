@@ -88,7 +88,5 @@ def test_states_whose_hashes_are_equal_are_not_one_state():
     apart = advantages("gigpo", [first, second])
     # States near and far were visited once each: only the episode counts there.
     assert [apart[0][1], apart[1][1]] == pytest.approx([0.5, -0.5])
-    together = advantages(
-        "gigpo", [first, trajectory(False, turns=2, keys=[State("start"), State("near")])]
-    )
+    together = advantages("gigpo", [first, trajectory(False, turns=2, keys=[State("start"), State("near")])])
     assert [together[0][1], together[1][1]] == pytest.approx([1.0, -1.0])

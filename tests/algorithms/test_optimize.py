@@ -18,8 +18,8 @@ def datum(number, tokens=3):
     )
 
 
-def update(trainer, data, *, adam=AdamParams(), seed_path=(1, 5), **options):
-    return optimize(trainer, data, LossSpec(), adam, seed_path=seed_path, **options)
+def update(trainer, data, *, seed_path=(1, 5), **options):
+    return optimize(trainer, data, LossSpec(), AdamParams(), seed_path=seed_path, **options)
 
 
 class RecordingTrainer:

@@ -71,7 +71,7 @@ def test_the_official_stack_plays_the_same(
 
 
 def test_a_wrong_path_says_what_to_pass(game_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UsageError, match="no game /nowhere: pass a game.tw-pddl, the folder it is in, or the id of a game"):
+    with pytest.raises(UsageError, match=r"no game /nowhere: pass a game\.tw-pddl, the folder it is in, or the id"):
         run(["/nowhere"], "", monkeypatch)
     with pytest.raises(UsageError, match="pass a trial's folder"):
         run([str(game_file.parents[2])], "", monkeypatch)

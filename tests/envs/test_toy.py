@@ -1,4 +1,4 @@
-"""Another environment than ALFWorld goes the whole way: rollout, training and evaluation, as a library and a command."""
+"""Another environment than ALFWorld goes the whole way: played, trained and evaluated, by functions and commands."""
 
 import json
 import random
@@ -6,8 +6,6 @@ import re
 from pathlib import Path
 
 import pytest
-from envs.toy import Corridors, family
-from scripted_backend import TOKENIZER, PolicySampler, ScriptedBackend, opener
 
 from agent_models import ScriptedSampler, call
 from alfworld_rl.agents import FORMATS
@@ -21,6 +19,8 @@ from alfworld_rl.evaluation.evaluate import evaluate
 from alfworld_rl.evaluation.results import read_results
 from alfworld_rl.rollouts import Limits, rollout
 from alfworld_rl.types import AdamParams, LossSpec, TrainingStart
+from envs.toy import Corridors, family
+from scripted_backend import TOKENIZER, PolicySampler, ScriptedBackend, opener
 
 AGENT = FORMATS["tool-call"](TOKENIZER)
 LIMITS = Limits(max_episode_steps=8, max_assistant_tokens=400)

@@ -178,9 +178,7 @@ async def test_prompt_and_completion_never_exceed_the_limit(games, limit):
 
 
 async def test_an_opening_that_does_not_fit_is_truncated_before_anything_is_sampled(games):
-    (group,), sampler = await play(
-        games[:1], always("x"), limits(max_trajectory_tokens=300, max_assistant_tokens=9)
-    )
+    (group,), sampler = await play(games[:1], always("x"), limits(max_trajectory_tokens=300, max_assistant_tokens=9))
     assert [trajectory.stop_reason for trajectory in group.trajectories] == ["token_limit"] * 2
     assert not sampler.requests
     assert reward(group.trajectories[0]) == 0

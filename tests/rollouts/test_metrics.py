@@ -31,7 +31,9 @@ def trajectory(stop_reason, accepted=(), task=Task("a"), **more):
 def test_counts_are_of_all_and_means_of_those_that_did_not_fail():
     groups = [
         Group(Task("a"), [trajectory("won", (True, True)), trajectory("failed", (True,), error="no")]),
-        Group(Task("b", task_type="clean"), [trajectory("max_steps", (None, False, True, True), Task("b", "", "clean"))]),
+        Group(
+            Task("b", task_type="clean"), [trajectory("max_steps", (None, False, True, True), Task("b", "", "clean"))]
+        ),
     ]
     found = rollout_metrics(groups, Usage(prefill=100, cached=25, sampled=9))
     assert found["rollout/groups"] == 2

@@ -90,5 +90,3 @@ def test_a_conversation_renders_to_the_tokens_that_a_rollout_appends(shown, game
         conversation, tools=[TOOL], tokenize=False, add_generation_prompt=True, enable_thinking=False
     )
     assert tokenizer.decode(grown) == text
-
-
