@@ -33,7 +33,7 @@ async def play(
     start = time.perf_counter()
     answers = await asyncio.gather(
         *(
-            sampler.sample(prompt, max_tokens=max_tokens, temperature=temperature, seed=seed)
+            sampler.sample(prompt, SamplingParams(max_tokens=max_tokens, temperature=temperature, seed=seed))
             for seed, prompt in enumerate(asked)
         )
     )
@@ -65,7 +65,9 @@ def main() -> int:
 
     with tempfile.TemporaryDirectory() as runs:
         trainers = {
-            device: LocalBackend(Path(runs), device=device).new_trainer(arguments.base_model, lora_rank=0, seed=0)
+            device: LocalBackend(Path(runs), device=device).trainer(
+                TrainingStart(base_model=arguments.base_model), lora_rank=0, seed=0
+            )
             for device in ("cpu", "cuda")
         }
     samplers = {device: trainer.sampler() for device, trainer in trainers.items()}

@@ -20,15 +20,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from alfworld_rl.rollout import Group, RolloutSettings, collect, request_seed
 from transformers import AutoTokenizer
 
 from alfworld_rl.agents import FORMATS, match_action
 from alfworld_rl.agents.texts import NOTHING_HAPPENS
 from alfworld_rl.agents.transcript import Transcript
 from alfworld_rl.backends.local import builtin
-from alfworld_rl.types import Completion, Sampled, Usage
 from alfworld_rl.games import GameRef, discover
-from alfworld_rl.rollout import Group, RolloutSettings, collect, request_seed
+from alfworld_rl.types import Completion, Sampled, Usage
 from alfworld_rl.world import Game, View, World
 
 GAMES, GROUP_SIZE = 8, 8
@@ -108,7 +108,9 @@ async def lock_step(games: Sequence[GameRef], service: Service, settings: Rollou
             world = World(parsed)
             playing.append((game, branch, world, world.view, Transcript(opening)))
         seed = request_seed(*SEED_PATH, game.game_id, "opening", 0)
-        requests.append(service.sample(opening, n=GROUP_SIZE, max_tokens=settings.max_assistant_tokens, seed=seed))
+        requests.append(
+            service.sample(opening, SamplingParams(max_tokens=settings.max_assistant_tokens, seed=seed), n=GROUP_SIZE)
+        )
     completions = [one for sampled in await asyncio.gather(*requests) for one in sampled.completions]
     for turn in range(1, settings.max_episode_steps + 1):
         still = []
@@ -125,8 +127,9 @@ async def lock_step(games: Sequence[GameRef], service: Service, settings: Rollou
         requests = [
             service.sample(
                 transcript.prompt,
-                max_tokens=settings.max_assistant_tokens,
-                seed=request_seed(*SEED_PATH, game.game_id, branch, turn),
+                SamplingParams(
+                    max_tokens=settings.max_assistant_tokens, seed=request_seed(*SEED_PATH, game.game_id, branch, turn)
+                ),
             )
             for game, branch, _, _, transcript in playing
         ]

@@ -24,8 +24,8 @@ from transformers import AutoModelForCausalLM
 
 from alfworld_rl.agents import FORMATS, AgentFormat
 from alfworld_rl.backends.local import LocalBackend, LocalSampler, builtin
-from alfworld_rl.types import Usage
 from alfworld_rl.games import discover
+from alfworld_rl.types import Usage
 from alfworld_rl.world import Game, View, World
 
 BRANCHES = 8
@@ -54,7 +54,7 @@ async def play(
     async def game(index: int, opening: View, answers: list[list[View]]) -> None:
         nonlocal usage, new_tokens
         prompt = list(protocol.opening(opening).tokens)
-        first = await sampler.sample(prompt, n=BRANCHES, max_tokens=max_tokens, seed=index)
+        first = await sampler.sample(prompt, SamplingParams(max_tokens=max_tokens, seed=index), n=BRANCHES)
         usage += first.usage
         new_tokens += len(prompt)
 
@@ -69,7 +69,9 @@ async def play(
                 before = answer
                 new_tokens += len(context) - held
                 prompts.append(context)
-                answered = await sampler.sample(context, max_tokens=max_tokens, seed=(index * 8 + number) * 100 + turn)
+                answered = await sampler.sample(
+                    context, SamplingParams(max_tokens=max_tokens, seed=(index * 8 + number) * 100 + turn)
+                )
                 completion = answered.completions[0]
                 usage += answered.usage
             played.append(prompts)

@@ -77,7 +77,7 @@ def main() -> int:
     for budget in arguments.budgets:
         with tempfile.TemporaryDirectory() as runs:
             backend = LocalBackend(Path(runs), device="cpu", micro_batch_tokens=budget)
-            trainer = backend.new_trainer(arguments.base_model, lora_rank=0, seed=0)
+            trainer = backend.trainer(TrainingStart(base_model=arguments.base_model), lora_rank=0, seed=0)
         start = time.perf_counter()
         metrics = trainer.forward_backward(data, LossSpec("cross_entropy"))
         speed = tokens / (time.perf_counter() - start)

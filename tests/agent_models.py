@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from alfworld_rl.types import Completion, Sampled, Usage
+from alfworld_rl.types import Completion, Sampled, SamplingParams, Usage
 
 _TOOLS = (
     "{%- if tools %}{{ '<|im_start|>system\\n' }}"
@@ -91,15 +91,23 @@ def call(action: str) -> str:
 class Request:
     prompt: list[int]
     n: int
-    max_tokens: int
-    seed: int
+    params: SamplingParams
     completions: list[Completion] = field(default_factory=list)
+
+    @property
+    def max_tokens(self) -> int:
+        return self.params.max_tokens
+
+    @property
+    def seed(self) -> int:
+        return self.params.seed
 
 
 class ScriptedSampler:
     """Answers with what `message(text of the prompt, number of the completion)` says; an exception is raised.
 
-    Logprobs are different for every token ever sampled, so that none can be mistaken for another.
+    Logprobs are different for every token ever sampled, so that none can be mistaken for another. A subclass that has
+    weights writes by `write` and `token_logprobs` (see scripted_backend).
     """
 
     def __init__(self, tokenizer, message: Callable[[str, int], str | Completion | Exception]) -> None:
@@ -108,18 +116,19 @@ class ScriptedSampler:
         self._message = message
         self._sampled = 0
 
-    async def sample(self, prompt, *, n=1, max_tokens, temperature=1.0, top_p=1.0, seed=0, stop=()) -> Sampled:
-        request = Request(list(prompt), n, max_tokens, seed)
+    async def sample(self, prompt, params: SamplingParams, *, n=1) -> Sampled:
+        request = Request(list(prompt), n, params)
         self.requests.append(request)
         text = self.tokenizer.decode(request.prompt, skip_special_tokens=False)
         for number in range(n):
-            message = self._message(text, number)
+            message = self.write(text, number, params)
             if isinstance(message, Exception):
                 raise message
             if isinstance(message, str):
                 tokens = [*self.tokenizer.encode(message, add_special_tokens=False), self.tokenizer.eos_token_id]
-                reason = "stop" if len(tokens) <= max_tokens else "length"
-                message = Completion(tuple(tokens[:max_tokens]), self._logprobs(len(tokens[:max_tokens])), reason)
+                reason = "stop" if len(tokens) <= params.max_tokens else "length"
+                tokens = tokens[: params.max_tokens]
+                message = Completion(tuple(tokens), self.token_logprobs(len(tokens)), reason)
             request.completions.append(message)
         sampled = sum(len(completion.tokens) for completion in request.completions)
         return Sampled(tuple(request.completions), Usage(prefill=len(request.prompt), sampled=sampled))
@@ -127,6 +136,9 @@ class ScriptedSampler:
     async def logprobs(self, tokens: Sequence[int]) -> list[float]:
         return [0.0] + [-1.0] * (len(tokens) - 1)
 
-    def _logprobs(self, count: int) -> tuple[float, ...]:
+    def write(self, text: str, number: int, params: SamplingParams) -> str | Completion | Exception:
+        return self._message(text, number)
+
+    def token_logprobs(self, count: int) -> tuple[float, ...]:
         start, self._sampled = self._sampled, self._sampled + count
         return tuple(-(start + index + 1) / 2**12 for index in range(count))

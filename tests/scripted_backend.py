@@ -9,13 +9,24 @@ import hashlib
 import json
 import random
 import re
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from agent_models import call, qwen_like
-from alfworld_rl.types import AdamParams, Completion, Datum, LossSpec, Sampled, Usage
+from agent_models import ScriptedSampler, call, qwen_like
 from alfworld_rl.backends.base import Checkpoint, CheckpointError
+from alfworld_rl.backends.kinds import LOCAL
+from alfworld_rl.types import (
+    AdamParams,
+    Capabilities,
+    Completion,
+    Datum,
+    LossSpec,
+    SamplingParams,
+    TrainingStart,
+    Usage,
+)
 
 TOKENIZER = qwen_like()
 
@@ -29,28 +40,28 @@ def random_player(prompt: str, seed: int, weights: float) -> str:
     return call(choice.choice(listed.splitlines())) if choice.random() < 0.75 else "I give up."
 
 
-class ScriptedSampler:
-    tokenizer = TOKENIZER
+class PolicySampler(ScriptedSampler):
+    """Writes what `player(text of the prompt, seed of the completion, weights)` says.
+
+    Its logprobs tell its weights: two policies with the same weights agree on every token, others on none.
+    """
 
     def __init__(self, player: Player, weights: float, fail: Callable[[str], Exception | None] | None = None) -> None:
+        super().__init__(TOKENIZER, lambda text, number: "")
+        self.weights = weights
         self._player = player
-        self._weights = weights
         self._fail = fail
 
-    async def sample(self, prompt: Sequence[int], *, n: int = 1, max_tokens: int, seed: int = 0, **_: Any) -> Sampled:
-        text = TOKENIZER.decode(list(prompt), skip_special_tokens=False)
+    def write(self, text: str, number: int, params: SamplingParams) -> str | Completion | Exception:
         if self._fail is not None and (error := self._fail(text)):
-            raise error
-        completions = []
-        for branch in range(n):
-            message = self._player(text, seed + branch, self._weights)
-            tokens = (*TOKENIZER.encode(message, add_special_tokens=False), TOKENIZER.eos_token_id)[:max_tokens]
-            completions.append(Completion(tokens, (-0.5 - self._weights,) * len(tokens), "stop"))
-        sampled = sum(len(completion.tokens) for completion in completions)
-        return Sampled(tuple(completions), Usage(prefill=len(prompt), sampled=sampled))
+            return error
+        return self._player(text, params.seed + number, self.weights)
+
+    def token_logprobs(self, count: int) -> tuple[float, ...]:
+        return (-0.5 - self.weights,) * count
 
     async def logprobs(self, tokens: Sequence[int]) -> list[float]:
-        return [0.0] + [-0.5] * (len(tokens) - 1)
+        return [0.0] + [-0.5 - self.weights] * (len(tokens) - 1)
 
 
 class ScriptedTrainer:
@@ -79,8 +90,8 @@ class ScriptedTrainer:
         self._gradient = hashlib.sha256()
         return {"grad_norm": self.weights}
 
-    def sampler(self) -> ScriptedSampler:
-        return ScriptedSampler(self.backend.player, self.weights, self.backend.fail)
+    def sampler(self) -> PolicySampler:
+        return PolicySampler(self.backend.player, self.weights, self.backend.fail)
 
     def save_state(self, name: str) -> str:
         return self.backend.save("training_state", name, {"weights": self.weights, "steps": self.steps})
@@ -90,7 +101,10 @@ class ScriptedTrainer:
 
 
 class ScriptedBackend:
-    """`moment` is told of every call that costs something; `fail` may refuse a sampling request."""
+    """`moment` is told of every call that costs something; `fail` may refuse a sampling request.
+
+    `deleted` are the URIs of the checkpoints that were removed through it.
+    """
 
     def __init__(
         self,
@@ -100,6 +114,7 @@ class ScriptedBackend:
         player: Player = random_player,
         fail: Callable[[str], Exception | None] | None = None,
         moment: Callable[[str], None] = lambda name: None,
+        capabilities: Capabilities = LOCAL,
     ) -> None:
         self.runs_dir = runs_dir
         self.run_name = run_name
@@ -107,6 +122,8 @@ class ScriptedBackend:
         self.fail = fail
         self.moment = moment
         self.closed = False
+        self.deleted: list[str] = []
+        self._capabilities = capabilities
 
     def save(self, kind: str, name: str, values: dict[str, float]) -> str:
         self.moment("save")
@@ -115,19 +132,22 @@ class ScriptedBackend:
         (folder / "checkpoint.json").write_text(json.dumps(values))
         return f"local://{self.run_name}/{kind}/{name}"
 
-    def new_trainer(self, base_model: str, *, lora_rank: int, seed: int) -> ScriptedTrainer:
-        return ScriptedTrainer(self, seed / 1000, 0)
+    def capabilities(self, base_model: str) -> Capabilities:
+        return self._capabilities
 
-    def resume_trainer(self, state_uri: str) -> ScriptedTrainer:
-        values = self._load(state_uri)
-        return ScriptedTrainer(self, values["weights"], values["steps"])
+    def trainer(self, start: TrainingStart, *, lora_rank: int, seed: int) -> ScriptedTrainer:
+        if start.state is not None:
+            values = self._load(start.state)
+            return ScriptedTrainer(self, values["weights"], values["steps"])
+        return ScriptedTrainer(self, self._load(start.weights)["weights"] if start.weights else seed / 1000, 0)
 
-    def trainer_from(self, uri: str, *, seed: int) -> ScriptedTrainer:
-        return ScriptedTrainer(self, self._load(uri)["weights"], 0)
+    def sampler(self, base_model: str, weights: str | None = None) -> PolicySampler:
+        return PolicySampler(self.player, self._load(weights)["weights"] if weights else 0.0, self.fail)
 
-    def sampler(self, base_model: str, model_path: str | None = None) -> ScriptedSampler:
-        weights = self._load(model_path)["weights"] if model_path else 0.0
-        return ScriptedSampler(self.player, weights, self.fail)
+    def delete(self, uri: str) -> None:
+        found = Checkpoint.parse(uri)
+        shutil.rmtree(self.runs_dir / found.run / found.kind / found.name, ignore_errors=True)
+        self.deleted.append(uri)
 
     def close(self) -> None:
         self.closed = True
@@ -144,7 +164,7 @@ class ScriptedBackend:
 def opener(**options: Any) -> Callable[..., ScriptedBackend]:
     """What to give as `open_backend`; the last backend it opened is its attribute `backend`."""
 
-    def open_backend(name: str, *, runs_dir: Path, run_name: str | None = None, **_: Any) -> ScriptedBackend:
+    def open_backend(config: Any, *, runs_dir: Path, run_name: str | None = None, **_: Any) -> ScriptedBackend:
         backend = ScriptedBackend(runs_dir, run_name, **options)
         open_backend.backend = backend  # type: ignore[attr-defined]
         return backend

@@ -14,11 +14,11 @@ import pytrio
 import torch
 
 from alfworld_rl.backends import trio
-from alfworld_rl.backends.local import builtin
-from alfworld_rl.types import AdamParams, Datum, LossSpec, Sampled
 from alfworld_rl.backends.base import BackendError, BalanceError, CheckpointError, Sampler, SamplingError
+from alfworld_rl.backends.local import builtin
 from alfworld_rl.backends.trio import TrioBackend, TrioTrainer
 from alfworld_rl.errors import AlfworldRLError, UsageError
+from alfworld_rl.types import AdamParams, Datum, LossSpec, Sampled
 from trio_server import API_KEY, MODEL, LearningEngine, Model, ScriptedEngine, Service, TrioServer
 from trio_server.faults import ALWAYS
 
@@ -61,7 +61,7 @@ def backend(server: TrioServer) -> Iterator[TrioBackend]:
 
 @pytest.fixture
 def trainer(backend: TrioBackend) -> TrioTrainer:
-    return backend.new_trainer(MODEL, lora_rank=8, seed=0)
+    return backend.trainer(TrainingStart(base_model=MODEL), lora_rank=8, seed=0)
 
 
 def sample(sampler: Sampler, prompt: Sequence[int] = PROMPT, **options: int) -> Sampled:
@@ -90,7 +90,9 @@ def test_as_many_requests_fly_as_there_are_trajectories(
     service.faults.gather(trajectories)
 
     async def all_at_once() -> list[Sampled]:
-        return await asyncio.gather(*(sampler.sample(PROMPT, max_tokens=24, seed=n) for n in range(trajectories)))
+        return await asyncio.gather(
+            *(sampler.sample(PROMPT, SamplingParams(max_tokens=24, seed=n)) for n in range(trajectories))
+        )
 
     assert len(asyncio.run(all_at_once())) == trajectories
     assert service.ledger.most_in_flight == trajectories
@@ -152,7 +154,7 @@ def test_a_batch_over_the_limits_is_split_and_its_gradient_stays_the_same(
         service.models[0] = Model(MODEL, FOLDER, max_batch_size=limit)
         service.ledger.trained.clear()
         backend = TrioBackend(max_in_flight=4)
-        trainer = backend.new_trainer(MODEL, lora_rank=8, seed=0)
+        trainer = backend.trainer(TrainingStart(base_model=MODEL), lora_rank=8, seed=0)
         base = backend.sampler(MODEL)
         data = [datum(base, (-1.0) ** n, PROMPT[: 8 + 3 * n], seed=n) for n in range(5)]
         trainer.forward_backward(data, LossSpec())
@@ -169,7 +171,7 @@ def test_a_batch_over_the_limits_is_split_and_its_gradient_stays_the_same(
 def test_what_is_trained_through_the_service_learns(server: TrioServer, service: Service, tmp_path: Path) -> None:
     service.engine = LearningEngine(tmp_path)
     backend = TrioBackend(max_in_flight=4)
-    trainer = backend.new_trainer(MODEL, lora_rank=8, seed=0)
+    trainer = backend.trainer(TrainingStart(base_model=MODEL), lora_rank=8, seed=0)
     rewarded = datum(trainer.sampler(), 1.0)
     sequence = [*rewarded.tokens_T.tolist(), int(rewarded.targets_T[-1])]
 
@@ -190,9 +192,9 @@ def test_checkpoints_of_both_kinds_come_back(backend: TrioBackend, trainer: Trio
     assert weights == f"trio://{run}/sampler_weights/my-run-step-20"
     sample(backend.sampler(MODEL, weights))
     assert service.ledger.samples[-1].weights == weights
-    backend.resume_trainer(state).sampler()
+    backend.trainer(TrainingStart(state=state), lora_rank=0, seed=0).sampler()
     assert list(service.training_runs.values())[-1].restore_optimizer
-    backend.trainer_from(state, seed=1).sampler()
+    backend.trainer(TrainingStart(weights=state), lora_rank=0, seed=1).sampler()
     assert not list(service.training_runs.values())[-1].restore_optimizer
 
 
@@ -202,14 +204,14 @@ def test_a_step_that_never_came_leaves_no_gradient_behind(server: TrioServer, se
     results = []
     for killed in (False, True):
         backend = TrioBackend(max_in_flight=4)
-        trainer = backend.new_trainer(MODEL, lora_rank=8, seed=0)
+        trainer = backend.trainer(TrainingStart(base_model=MODEL), lora_rank=8, seed=0)
         sampler = trainer.sampler()
         if killed:
             state = trainer.save_state("before")
             trainer.forward_backward([datum(sampler, -3.0, seed=9)], LossSpec())
             backend.close()
             backend = TrioBackend(max_in_flight=4)
-            trainer = backend.resume_trainer(state)
+            trainer = backend.trainer(TrainingStart(state=state), lora_rank=0, seed=0)
             sampler = trainer.sampler()
         trainer.forward_backward([datum(sampler, 1.0)], LossSpec())
         trainer.optim_step(OPTIMIZE)
@@ -223,7 +225,7 @@ def test_the_longest_sequence_is_what_the_service_says(server: TrioServer, servi
     backend = TrioBackend(max_in_flight=1)
     assert backend.max_sequence_tokens(MODEL) == 8000
     assert backend.max_sequence_tokens("another") is None
-    trainer = backend.new_trainer(MODEL, lora_rank=8, seed=0)
+    trainer = backend.trainer(TrainingStart(base_model=MODEL), lora_rank=8, seed=0)
     long_T = np.zeros(8001, np.int32)
     too_long = Datum(long_T, long_T, long_T == 0, long_T.astype(np.float32), long_T.astype(np.float32))
     with pytest.raises(BackendError, match=r"at most 8000 tokens.*--max-trajectory-tokens"):
@@ -250,25 +252,25 @@ def test_a_wrong_key_is_not_repeated_even_if_the_service_does(server: TrioServer
 
 def test_an_unknown_base_model_names_those_there_are(backend: TrioBackend) -> None:
     with pytest.raises(UsageError, match=r"choose --base-model from Qwen/Qwen3\.5-4B$"):
-        backend.new_trainer("Qwen/Qwen3-8B", lora_rank=8, seed=0)
+        backend.trainer(TrainingStart(base_model="Qwen/Qwen3-8B"), lora_rank=8, seed=0)
     with pytest.raises(UsageError, match=r"from Qwen/Qwen3-8B, Qwen/Qwen3\.5-4B$"):
         backend.sampler("Qwen/Qwen9-900B")
 
 
 def test_a_rank_that_pytrio_does_not_train(backend: TrioBackend) -> None:
     with pytest.raises(UsageError, match="4 to 64"):
-        backend.new_trainer(MODEL, lora_rank=128, seed=0)
+        backend.trainer(TrainingStart(base_model=MODEL), lora_rank=128, seed=0)
 
 
 def test_checkpoints_that_are_wrong_or_not_there(backend: TrioBackend, trainer: TrioTrainer) -> None:
     state, weights = trainer.save_state("s"), trainer.save_sampler_weights("w")
     with pytest.raises(CheckpointError, match="Saved state:"):
-        backend.resume_trainer(weights)
+        backend.trainer(TrainingStart(state=weights), lora_rank=0, seed=0)
     with pytest.raises(CheckpointError, match="Saved sampler weights:"):
         backend.sampler(MODEL, state)
     for missing in (
-        lambda: backend.resume_trainer(state + "x"),
-        lambda: backend.trainer_from(state + "x", seed=0),
+        lambda: backend.trainer(TrainingStart(state=state + "x"), lora_rank=0, seed=0),
+        lambda: backend.trainer(TrainingStart(weights=state + "x"), lora_rank=0, seed=0),
         lambda: backend.sampler(MODEL, weights + "x"),
     ):
         with pytest.raises(CheckpointError, match="no checkpoint"):
@@ -276,7 +278,7 @@ def test_checkpoints_that_are_wrong_or_not_there(backend: TrioBackend, trainer: 
     with pytest.raises(CheckpointError, match="--backend local"):
         backend.sampler(MODEL, "local://run/sampler_weights/w")
     with pytest.raises(CheckpointError, match="not a checkpoint URI"):
-        backend.resume_trainer("trio:/run/training_state")
+        backend.trainer(TrainingStart(state="trio:/run/training_state"), lora_rank=0, seed=0)
 
 
 def test_a_service_that_is_not_there_is_given_up_on_before_anything_starts(
@@ -292,7 +294,7 @@ def test_no_balance_at_the_start(server: TrioServer, service: Service) -> None:
     service.balance = 0
     backend = TrioBackend(max_in_flight=1)
     with pytest.raises(BalanceError, match="add credit"):
-        backend.new_trainer(MODEL, lora_rank=8, seed=0)
+        backend.trainer(TrainingStart(base_model=MODEL), lora_rank=8, seed=0)
     with pytest.raises(BalanceError, match="add credit"):
         backend.sampler(MODEL)
     backend.close()
@@ -316,7 +318,7 @@ def test_balance_that_ends_in_mid_run_still_lets_the_last_weights_be_saved(
         trainer.optim_step(OPTIMIZE)
     assert service.ledger.optimizer_steps == []
     service.balance = None
-    go_on = backend.resume_trainer(state)
+    go_on = backend.trainer(TrainingStart(state=state), lora_rank=0, seed=0)
     go_on.forward_backward(data, LossSpec())
     go_on.optim_step(OPTIMIZE)
 
@@ -324,7 +326,7 @@ def test_balance_that_ends_in_mid_run_still_lets_the_last_weights_be_saved(
 def test_a_lost_part_of_a_batch_ends_the_run_without_a_step(server: TrioServer, service: Service) -> None:
     service.models[0] = Model(MODEL, FOLDER, max_batch_size=1)
     backend = TrioBackend(max_in_flight=1)
-    trainer = backend.new_trainer(MODEL, lora_rank=8, seed=0)
+    trainer = backend.trainer(TrainingStart(base_model=MODEL), lora_rank=8, seed=0)
     sampler = trainer.sampler()
     data = [datum(sampler, advantage) for advantage in (1.0, -1.0, 1.0)]
     service.faults.fail_event("trainer.forward_backward", "out_of_memory", "CUDA out of memory")
@@ -386,11 +388,15 @@ def test_a_minute_without_the_service_is_ridden_out_and_said(
 EVERYTHING: dict[str, Callable[[TrioBackend], object]] = {
     "GET .*/api-key/verify": lambda backend: TrioBackend(max_in_flight=1).close(),
     "POST .*/service-sessions$": lambda backend: TrioBackend(max_in_flight=1).close(),
-    "POST .*/training-runs$": lambda backend: backend.new_trainer(MODEL, lora_rank=8, seed=0),
+    "POST .*/training-runs$": lambda backend: backend.trainer(TrainingStart(base_model=MODEL), lora_rank=8, seed=0),
     "POST .*/sampling-runs$": lambda backend: backend.sampler(MODEL),
     "POST .*/sample$": lambda backend: sample(backend.sampler(MODEL)),
-    "POST .*/v1/events$": lambda backend: backend.new_trainer(MODEL, lora_rank=8, seed=0).save_state("a"),
-    "GET .*/v1/events/": lambda backend: backend.new_trainer(MODEL, lora_rank=8, seed=0).save_state("a"),
+    "POST .*/v1/events$": lambda backend: backend.trainer(
+        TrainingStart(base_model=MODEL), lora_rank=8, seed=0
+    ).save_state("a"),
+    "GET .*/v1/events/": lambda backend: backend.trainer(
+        TrainingStart(base_model=MODEL), lora_rank=8, seed=0
+    ).save_state("a"),
     "GET .*/models$": lambda backend: backend.max_sequence_tokens(MODEL),
 }
 
@@ -409,7 +415,7 @@ def test_passing_trouble_with_any_call_is_not_noticed(
 
 def test_no_free_trainer_is_waited_for(backend: TrioBackend, service: Service) -> None:
     service.faults.at_capacity(times=3)
-    backend.new_trainer(MODEL, lora_rank=8, seed=0)
+    backend.trainer(TrainingStart(base_model=MODEL), lora_rank=8, seed=0)
 
 
 def test_expired_credentials_are_renewed(trainer: TrioTrainer, service: Service) -> None:
@@ -474,7 +480,7 @@ def test_a_service_that_forgot_its_runs_says_where_to_go_on(
         trainer.forward_backward(data, LossSpec())
     with pytest.raises(AlfworldRLError, match="last saved state"):
         trainer.forward_backward(data, LossSpec())
-    go_on = backend.resume_trainer(state)
+    go_on = backend.trainer(TrainingStart(state=state), lora_rank=0, seed=0)
     go_on.forward_backward(data, LossSpec())
 
 

@@ -12,18 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from alfworld_rl.types import AdamParams, Completion, Datum, LossSpec
-
-
-@dataclass(frozen=True, slots=True)
-class Parameters:
-    """Of one sampling request, under the protocol's names."""
-
-    max_tokens: int
-    temperature: float
-    top_p: float
-    seed: int
-    stop: tuple[str, ...]
+from alfworld_rl.types import AdamParams, Completion, Datum, LossSpec, SamplingParams, TrainingStart
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +24,7 @@ class PartResult:
 
 
 class EngineSampler(Protocol):
-    def sample(self, prompt: Sequence[int], n: int, parameters: Parameters) -> list[Completion]: ...
+    def sample(self, prompt: Sequence[int], n: int, params: SamplingParams) -> list[Completion]: ...
 
     def logprobs(self, tokens: Sequence[int]) -> list[float]: ...
 
@@ -77,10 +66,10 @@ class LearningEngine:
     def trainer(self, run: str, rank: int, seed: int, source: str | None, restore_optimizer: bool) -> EngineTrainer:
         backend = self._open(run)
         if source is None:
-            return _LearningTrainer(backend.new_trainer(self._policy, lora_rank=rank, seed=seed))
+            return _LearningTrainer(backend.trainer(TrainingStart(base_model=self._policy), lora_rank=rank, seed=seed))
         if restore_optimizer:
-            return _LearningTrainer(backend.resume_trainer(source))
-        return _LearningTrainer(backend.trainer_from(source, seed=seed))
+            return _LearningTrainer(backend.trainer(TrainingStart(state=source), lora_rank=0, seed=0))
+        return _LearningTrainer(backend.trainer(TrainingStart(weights=source), lora_rank=0, seed=seed))
 
     def sampler(self, source: str | None) -> EngineSampler:
         if source is not None and source.startswith("scripted://"):
@@ -116,18 +105,9 @@ class _LearningSampler:
         self._loop = loop
         self._longest = longest
 
-    def sample(self, prompt: Sequence[int], n: int, parameters: Parameters) -> list[Completion]:
-        sampled = self._run(
-            self._sampler.sample(
-                prompt,
-                n=n,
-                max_tokens=min(parameters.max_tokens, self._longest),
-                temperature=parameters.temperature,
-                top_p=parameters.top_p,
-                seed=parameters.seed,
-                stop=parameters.stop,
-            )
-        )
+    def sample(self, prompt: Sequence[int], n: int, params: SamplingParams) -> list[Completion]:
+        bounded = replace(params, max_tokens=min(params.max_tokens, self._longest))
+        sampled = self._run(self._sampler.sample(prompt, bounded, n=n))
         return list(sampled.completions)
 
     def logprobs(self, tokens: Sequence[int]) -> list[float]:
@@ -161,9 +141,9 @@ class ScriptedEngine:
         self._plays.clear()
         return self
 
-    def sample(self, prompt: Sequence[int], n: int, parameters: Parameters) -> list[Completion]:
+    def sample(self, prompt: Sequence[int], n: int, params: SamplingParams) -> list[Completion]:
         game, step = self._where(prompt)
-        return [self._completion(prompt, game, step, parameters, index) for index in range(n)]
+        return [self._completion(prompt, game, step, params, index) for index in range(n)]
 
     def logprobs(self, tokens: Sequence[int]) -> list[float]:
         return [0.0, *(_logprob(token, 0) for token in tokens[1:])]
@@ -180,20 +160,20 @@ class ScriptedEngine:
         return next((opening for opening in self.walkthroughs if opening in text), ""), 0
 
     def _completion(
-        self, prompt: Sequence[int], game: str, step: int, parameters: Parameters, index: int
+        self, prompt: Sequence[int], game: str, step: int, params: SamplingParams, index: int
     ) -> Completion:
         walkthrough = self.walkthroughs.get(game, ())
-        if step == 0 and (parameters.seed + index) % 3 == 0:
+        if step == 0 and (params.seed + index) % 3 == 0:
             text, step = "I would rather think about it.", -1
         else:
             command = walkthrough[max(step, 0)] if max(step, 0) < len(walkthrough) else "look"
             text = _tool_call(command)
             step = max(step, 0) + 1
-        for stop in parameters.stop:
+        for stop in params.stop:
             text = text.split(stop)[0] + stop if stop in text else text
-        tokens = [*self._tokenizer.encode(text, add_special_tokens=False).ids, self.eos][: parameters.max_tokens]
+        tokens = [*self._tokenizer.encode(text, add_special_tokens=False).ids, self.eos][: params.max_tokens]
         self._plays[_digest(np.asarray([*prompt, *tokens], dtype="<i4"))] = (game, step)
-        logprobs = tuple(_logprob(token, parameters.seed) for token in tokens)
+        logprobs = tuple(_logprob(token, params.seed) for token in tokens)
         return Completion(tuple(tokens), logprobs, "stop" if tokens[-1] == self.eos else "length")
 
 

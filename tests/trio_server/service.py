@@ -65,9 +65,9 @@ from pytrio.protocol.control.training_run.list import TrainingRunListResponse
 from pytrio.protocol.control.training_run.renew import TrainingRunRenewResponse
 from pytrio.protocol.control.training_run.update import TrainingRunUpdateRequest, TrainingRunUpdateResponse
 
-from alfworld_rl.types import AdamParams, Datum, LossSpec
 from alfworld_rl.backends.base import Checkpoint
-from trio_server.engines import Engine, EngineSampler, EngineTrainer, Parameters
+from alfworld_rl.types import AdamParams, Datum, LossSpec, SamplingParams
+from trio_server.engines import Engine, EngineSampler, EngineTrainer
 from trio_server.faults import Faults
 from trio_server.ledger import DatumRecord, Ledger, SampleRecord, TrainRecord
 
@@ -479,7 +479,7 @@ class Service:
         given: dict[str, Any] = request.sampling_params
         if run.model.max_seq_len is not None and len(prompt) + given["max_tokens"] > run.model.max_seq_len:
             raise Refusal(400, "validation_failed", f"prompt and completion exceed {run.model.max_seq_len} tokens")
-        parameters = Parameters(
+        parameters = SamplingParams(
             max_tokens=given["max_tokens"],
             temperature=given.get("temperature", 1.0),
             top_p=given.get("top_p", 1.0),

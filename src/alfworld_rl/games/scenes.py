@@ -12,8 +12,12 @@ HELD_OUT_ONE_IN = 12
 
 
 def scene_of(game_id: str) -> str:
-    """The house of a game: ALFRED numbers its scenes at the end of a task's folder name."""
-    return game_id.split("/")[-2].rpartition("-")[2]
+    """The house of a game: ALFRED numbers its scenes at the end of a task's folder name.
+
+    What another environment names otherwise is a scene of its own.
+    """
+    folders = game_id.split("/")
+    return folders[-2].rpartition("-")[2] if len(folders) > 1 else game_id
 
 
 def held_out(game_id: str) -> bool:

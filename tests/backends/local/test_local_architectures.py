@@ -18,7 +18,7 @@ from transformers import (
 
 from alfworld_rl.backends.local import LocalBackend
 from alfworld_rl.backends.local.models import load
-from alfworld_rl.types import AdamParams, LossSpec
+from alfworld_rl.types import AdamParams, LossSpec, SamplingParams, TrainingStart
 
 SHAPE = {
     "hidden_size": 32,
@@ -53,7 +53,9 @@ def test_sampling_and_training_agree_with_transformers(tmp_path: Path, config: P
     folder = str(tmp_path / "model")
     save_small(Path(folder), config)
     assert load(folder, torch.device("cpu"), float32=True).packs == packs
-    trainer = LocalBackend(tmp_path, micro_batch_tokens=100).new_trainer(folder, lora_rank=2, seed=0)
+    trainer = LocalBackend(tmp_path, micro_batch_tokens=100).trainer(
+        TrainingStart(base_model=folder), lora_rank=2, seed=0
+    )
     sampler = trainer.sampler()
     reference = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
 
@@ -64,9 +66,11 @@ def test_sampling_and_training_agree_with_transformers(tmp_path: Path, config: P
         expected = torch.log_softmax(logits, -1).gather(1, torch.tensor(prompt[1:]).unsqueeze(1)).squeeze(1)
         assert await sampler.logprobs(prompt) == pytest.approx([0.0, *expected.tolist()], abs=1e-4)
 
-        first = await sampler.sample(prompt, n=2, max_tokens=6, seed=1)
+        first = await sampler.sample(prompt, SamplingParams(max_tokens=6, seed=1), n=2)
         contexts = [[*prompt, *completion.tokens, 7, 8, 9] for completion in first.completions]
-        seconds = await asyncio.gather(*(sampler.sample(context, max_tokens=6, seed=2) for context in contexts))
+        seconds = await asyncio.gather(
+            *(sampler.sample(context, SamplingParams(max_tokens=6, seed=2)) for context in contexts)
+        )
         assert [second.usage.cached for second in seconds] == [
             len(prompt) + len(completion.tokens) - 1 for completion in first.completions
         ]

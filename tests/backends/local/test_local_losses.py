@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from alfworld_rl.backends.local.losses import token_losses
-from alfworld_rl.types import LossSpec, LossName
+from alfworld_rl.types import LossName, LossSpec
 
 # Ratios 1.5, 1.5, 0.5, 1.1 with advantages 2, -2, -3, 1.
 SAMPLING = [math.log(0.4), math.log(0.4), math.log(0.4), math.log(0.4)]
@@ -40,7 +40,9 @@ def test_losses_and_gradients_equal_the_formula(
     name: LossName, losses: list[float], gradients: list[float], clipped: list[bool]
 ) -> None:
     logprobs_K = torch.tensor(LOGPROBS, dtype=torch.float64, requires_grad=True)
-    found = token_losses(LossSpec(name), logprobs_K, torch.tensor(SAMPLING, dtype=torch.float64), torch.tensor(ADVANTAGES))
+    found = token_losses(
+        LossSpec(name), logprobs_K, torch.tensor(SAMPLING, dtype=torch.float64), torch.tensor(ADVANTAGES)
+    )
     found.losses_K.sum().backward()
     assert found.losses_K.tolist() == pytest.approx(losses)
     assert logprobs_K.grad is not None

@@ -1,5 +1,6 @@
 import asyncio
 import gc
+import math
 import random
 import threading
 from pathlib import Path
@@ -10,10 +11,10 @@ import torch
 from local_data import datum
 from transformers import AutoModelForCausalLM
 
+from alfworld_rl.backends.base import SamplingError
 from alfworld_rl.backends.local import LocalBackend, LocalSampler, LocalTrainer
 from alfworld_rl.backends.local.engine import draw
-from alfworld_rl.types import AdamParams, Completion, LossSpec, Sampled
-from alfworld_rl.backends.base import SamplingError
+from alfworld_rl.types import AdamParams, Completion, LossSpec, Sampled, SamplingParams, TrainingStart
 
 TEXT = "you are in the middle of a room looking quickly around you see a cabinet 3 a cabinet 2 and a fridge 1."
 
@@ -28,12 +29,14 @@ def prompt_of(sampler: LocalSampler, seed: int, length: int = 40) -> list[int]:
 
 
 async def alone(sampler: LocalSampler, seed: int) -> Completion:
-    answer = await sampler.sample(prompt_of(sampler, seed, 20 + seed * 7 % 50), max_tokens=12, seed=seed)
+    answer = await sampler.sample(
+        prompt_of(sampler, seed, 20 + seed * 7 % 50), SamplingParams(max_tokens=12, seed=seed)
+    )
     return answer.completions[0]
 
 
 def test_logprobs_equal_transformers_and_the_trainers(tmp_path: Path, base_model: str) -> None:
-    trainer = LocalBackend(tmp_path).new_trainer(base_model, lora_rank=4, seed=0)
+    trainer = LocalBackend(tmp_path).trainer(TrainingStart(base_model=base_model), lora_rank=4, seed=0)
     for _ in range(2):  # an adapter that does something
         data = [datum(prompt_of(trainer.sampler(), 1), asyncio.run(alone(trainer.sampler(), 1)), 1.0) for _ in range(1)]
         trainer.forward_backward(data, LossSpec("cross_entropy"))
@@ -46,7 +49,7 @@ def test_logprobs_equal_transformers_and_the_trainers(tmp_path: Path, base_model
         async def branch(seed: int) -> list[tuple[list[int], Completion]]:
             turns, context = [], prompt_of(sampler, seed)
             for turn in range(3):
-                answer = await sampler.sample(context, max_tokens=5 + seed, temperature=1.3, seed=seed * 10 + turn)
+                answer = await sampler.sample(context, SamplingParams(max_tokens=5 + seed, seed=seed * 10 + turn))
                 turns.append((context, answer.completions[0]))
                 context = [*context, *answer.completions[0].tokens, *prompt_of(sampler, seed + turn, 9)]
             return turns
@@ -101,7 +104,9 @@ def test_seeds_make_the_difference(base_model: str) -> None:
 
     async def play() -> list[Sampled]:
         prompt = prompt_of(sampler, 0)
-        return [await sampler.sample(prompt, n=2, max_tokens=12, seed=seed) for seed in (1, 1, 2, -3, 2**80)]
+        return [
+            await sampler.sample(prompt, SamplingParams(max_tokens=12, seed=seed), n=2) for seed in (1, 1, 2, -3, 2**80)
+        ]
 
     first, again, *others = asyncio.run(play())
     assert first.completions == again.completions
@@ -114,19 +119,19 @@ def test_the_next_turn_computes_only_what_is_new(base_model: str) -> None:
 
     async def play() -> None:
         prompt = prompt_of(sampler, 0, 300)
-        first = await sampler.sample(prompt, n=3, max_tokens=10, seed=3)
+        first = await sampler.sample(prompt, SamplingParams(max_tokens=10, seed=3), n=3)
         assert (first.usage.prefill, first.usage.cached) == (300, 0)
         assert first.usage.sampled == sum(len(completion.tokens) for completion in first.completions)
         contexts = [[*prompt, *completion.tokens, 1, 2, 3] for completion in first.completions]
-        seconds = await asyncio.gather(*(sampler.sample(context, max_tokens=4) for context in contexts))
+        seconds = await asyncio.gather(*(sampler.sample(context, SamplingParams(max_tokens=4)) for context in contexts))
         for context, completion, second in zip(contexts, first.completions, seconds, strict=True):
             # All but the last token written, whose keys and values nobody has needed yet.
             assert second.usage.prefill == len(context)
             assert second.usage.cached == 300 + len(completion.tokens) - 1
         # What begins alike is shared up to the end of a piece of 128.
-        shared = await sampler.sample([*prompt[:150], 7, 8, 9], max_tokens=2)
+        shared = await sampler.sample([*prompt[:150], 7, 8, 9], SamplingParams(max_tokens=2))
         assert shared.usage.cached == 128
-        again = await sampler.sample(prompt, n=3, max_tokens=10, seed=3)
+        again = await sampler.sample(prompt, SamplingParams(max_tokens=10, seed=3), n=3)
         assert again.usage.cached == 256
         assert again.completions == first.completions
 
@@ -138,8 +143,8 @@ def test_a_request_shares_the_prompt_of_one_under_way(base_model: str) -> None:
 
     async def play() -> None:
         prompt = prompt_of(sampler, 2, 300)
-        long = asyncio.create_task(sampler.sample(prompt, max_tokens=3000, temperature=0.0))
-        shorts = [await sampler.sample(prompt, max_tokens=1, seed=seed) for seed in range(2)]
+        long = asyncio.create_task(sampler.sample(prompt, SamplingParams(max_tokens=3000, temperature=0.0)))
+        shorts = [await sampler.sample(prompt, SamplingParams(max_tokens=1, seed=seed)) for seed in range(2)]
         assert not long.done()
         assert shorts[1].usage.cached == 256
         long.cancel()
@@ -152,7 +157,7 @@ def test_memory_is_bounded_and_eviction_changes_nothing_but_cost(base_model: str
         async def branch(seed: int) -> tuple[list[tuple[int, ...]], int]:
             written, cached, context = [], 0, prompt_of(sampler, seed, 100)
             for turn in range(3):
-                answer = await sampler.sample(context, max_tokens=8, seed=seed + 100 * turn)
+                answer = await sampler.sample(context, SamplingParams(max_tokens=8, seed=seed + 100 * turn))
                 cached += answer.usage.cached
                 written.append(answer.completions[0].tokens)
                 context = [*context, *answer.completions[0].tokens, *prompt_of(sampler, turn, 30)]
@@ -172,11 +177,13 @@ def test_stop_strings_end_a_completion_with_the_token_that_completes_them(base_m
 
     async def play() -> None:
         prompt = prompt_of(sampler, 0)
-        (free,) = (await sampler.sample(prompt, max_tokens=40, seed=5)).completions
+        (free,) = (await sampler.sample(prompt, SamplingParams(max_tokens=40, seed=5))).completions
         text = sampler.tokenizer.decode(free.tokens)
         stop = text[7:10]
         end = text.index(stop) + len(stop)
-        (held,) = (await sampler.sample(prompt, max_tokens=40, seed=5, stop=["qqqqqq", stop])).completions
+        (held,) = (
+            await sampler.sample(prompt, SamplingParams(max_tokens=40, seed=5, stop=("qqqqqq", stop)))
+        ).completions
         assert held.tokens == free.tokens[:end]
         assert held.logprobs == free.logprobs[:end]
         assert held.stop_reason == "stop"
@@ -189,7 +196,10 @@ def test_a_message_ends_with_its_end_token_which_is_included(base_model: str) ->
     sampler = opened(base_model)
 
     async def play() -> list[Completion]:
-        answers = [await sampler.sample(prompt_of(sampler, 0), n=8, max_tokens=30, seed=seed) for seed in range(3)]
+        answers = [
+            await sampler.sample(prompt_of(sampler, 0), SamplingParams(max_tokens=30, seed=seed), n=8)
+            for seed in range(3)
+        ]
         return [completion for answer in answers for completion in answer.completions]
 
     end = sampler.tokenizer.eos_token_id
@@ -201,19 +211,64 @@ def test_a_message_ends_with_its_end_token_which_is_included(base_model: str) ->
         assert len(completion.tokens) == 30 or completion.stop_reason == "stop"
 
 
+def reference_logprobs(base_model: str, prompt: list[int], completion: Completion) -> list[torch.Tensor]:
+    """Of every next token where `completion` chose its own, at temperature 1, by transformers alone."""
+    reference = AutoModelForCausalLM.from_pretrained(base_model, dtype=torch.float32)
+    with torch.no_grad():
+        logits = reference(torch.tensor([[*prompt, *completion.tokens]])).logits[0].double()
+    return list(torch.log_softmax(logits, -1)[len(prompt) - 1 : -1])
+
+
 @pytest.mark.parametrize("temperature", [0.0, 1e-9, 0.01])
 def test_low_temperatures_take_the_likeliest_token(base_model: str, temperature: float) -> None:
     sampler = opened(base_model)
     prompt = prompt_of(sampler, 0)
-    (found,) = asyncio.run(sampler.sample(prompt, max_tokens=8, temperature=temperature)).completions
-    reference = AutoModelForCausalLM.from_pretrained(base_model, dtype=torch.float32)
-    context = list(prompt)
-    with torch.no_grad():
-        for token, logprob in zip(found.tokens, found.logprobs, strict=True):
-            log_softmax = torch.log_softmax(reference(torch.tensor([context])).logits[0, -1], -1)
-            assert token == log_softmax.argmax()
-            assert logprob == pytest.approx(log_softmax[token].item(), abs=1e-4)
-            context.append(token)
+    params = SamplingParams(max_tokens=8, temperature=temperature)
+    (found,) = asyncio.run(sampler.sample(prompt, params)).completions
+    everything = reference_logprobs(base_model, prompt, found)
+    for token, logprob, log_softmax in zip(found.tokens, found.logprobs, everything, strict=True):
+        assert token == log_softmax.argmax()
+        # At 0 it was certain, however unsure the policy is of itself.
+        expected = behaviour(log_softmax, temperature, 1.0)[token] if temperature == 0.01 else 0
+        assert logprob == pytest.approx(expected, abs=1e-3)
+
+
+def behaviour(log_softmax: torch.Tensor, temperature: float, top_p: float) -> list[float]:
+    """The logprobs that a policy is sampled with, token by token and in plain numbers."""
+    weights = [math.exp(value / temperature) for value in log_softmax.tolist()]
+    probabilities = [weight / math.fsum(weights) for weight in weights]
+    kept: list[int] = []
+    for token in sorted(range(len(probabilities)), key=lambda token: -probabilities[token]):
+        kept.append(token)
+        if math.fsum(probabilities[one] for one in kept) >= top_p:
+            break
+    mass = math.fsum(probabilities[token] for token in kept)
+    return [math.log(p / mass) if token in kept else -math.inf for token, p in enumerate(probabilities)]
+
+
+@pytest.mark.parametrize(("temperature", "top_p"), [(1.0, 1.0), (1.3, 1.0), (0.6, 1.0), (1.0, 0.7), (1.4, 0.8)])
+def test_logprobs_are_those_that_tokens_were_drawn_with(
+    tmp_path: Path, base_model: str, temperature: float, top_p: float
+) -> None:
+    trainer = LocalBackend(tmp_path).trainer(TrainingStart(base_model=base_model), lora_rank=0, seed=0)
+    sampler = trainer.sampler()
+    prompt = prompt_of(sampler, 3)
+    params = SamplingParams(max_tokens=12, temperature=temperature, top_p=top_p, seed=4)
+    completions = asyncio.run(sampler.sample(prompt, params, n=6)).completions
+    log_ratios = []
+    for completion in completions:
+        everything = reference_logprobs(base_model, prompt, completion)
+        for token, logprob, log_softmax in zip(completion.tokens, completion.logprobs, everything, strict=True):
+            assert logprob == pytest.approx(behaviour(log_softmax, temperature, top_p)[token], abs=1e-4)
+            log_ratios.append(log_softmax[token].item() - logprob)
+    # So the trainer's ratio is that of the policy to what sampled, and 1 where that was the policy itself.
+    metrics = trainer.forward_backward(
+        [datum(prompt, one, 1.0) for one in completions], LossSpec("importance_sampling")
+    )
+    assert metrics["loss_mean"] == pytest.approx(-sum(map(math.exp, log_ratios)) / len(log_ratios), rel=1e-4)
+    kl = sum(math.exp(value) - 1 - value for value in log_ratios) / len(log_ratios)
+    assert metrics["approx_kl"] == pytest.approx(kl, rel=1e-3, abs=1e-8)
+    assert (metrics["approx_kl"] < 1e-8) == (temperature == top_p == 1)
 
 
 def test_draws_follow_temperature_and_top_p() -> None:
@@ -223,18 +278,24 @@ def test_draws_follow_temperature_and_top_p() -> None:
     tokens, logprobs = draw(logits_BV, [1.0] * 4, [1.0] * 4, uniforms)
     assert tokens == [0, 0, 1, 3]
     assert logprobs == pytest.approx([float(probabilities[token].log()) for token in tokens])
-    # The nucleus of 0.8 is {1, 3}, of 0.5 {1}; reported logprobs stay those of the whole distribution.
+    # The nucleus of 0.8 is {1, 3}, of 0.5 {1}.
     tokens, logprobs = draw(logits_BV, [1.0] * 4, [0.8, 0.8, 0.5, 1.0], [0.0, 0.9, 0.99, 0.0])
     assert tokens == [1, 3, 1, 0]
-    assert logprobs[2] == pytest.approx(float(probabilities[1].log()))
+    assert logprobs == pytest.approx([math.log(5 / 9), math.log(4 / 9), 0, math.log(0.1)])
     # Temperature 1/2 squares: weights 0.01, 0.25, 0.16 of 0.42.
-    tokens, _ = draw(logits_BV[:2], [0.5] * 2, [1.0] * 2, [0.0237, 0.0239])
+    tokens, logprobs = draw(logits_BV[:2], [0.5] * 2, [1.0] * 2, [0.0237, 0.0239])
     assert tokens == [0, 1]
+    assert logprobs == pytest.approx([math.log(1 / 42), math.log(25 / 42)])
+    # The likeliest token is certain at temperature 0, whatever its neighbours in the batch ask for.
+    tokens, logprobs = draw(logits_BV[:2], [0.0, 1.0], [1.0, 1.0], [0.05, 0.05])
+    assert (tokens, logprobs) == ([1, 0], pytest.approx([0, math.log(0.1)]))
 
 
 def test_a_sampler_keeps_its_weights_while_training_goes_on(tmp_path: Path, base_model: str) -> None:
     for rank in (0, 4):
-        trainer: LocalTrainer = LocalBackend(tmp_path).new_trainer(base_model, lora_rank=rank, seed=0)
+        trainer: LocalTrainer = LocalBackend(tmp_path).trainer(
+            TrainingStart(base_model=base_model), lora_rank=rank, seed=0
+        )
         sampler = trainer.sampler()
         before = asyncio.run(alone(sampler, 1))
         trainer.forward_backward([datum(prompt_of(sampler, 1), before, 1.0)], LossSpec("cross_entropy"))
@@ -247,7 +308,9 @@ def test_a_cancelled_request_leaves_the_others_alone(base_model: str) -> None:
     sampler = opened(base_model)
 
     async def play() -> None:
-        doomed = asyncio.create_task(sampler.sample(prompt_of(sampler, 1), max_tokens=100_000, stop=["qqqqqqqq"]))
+        doomed = asyncio.create_task(
+            sampler.sample(prompt_of(sampler, 1), SamplingParams(max_tokens=100_000, stop=("qqqqqqqq",)))
+        )
         kept = asyncio.create_task(alone(sampler, 3))
         await asyncio.sleep(0)
         doomed.cancel()
@@ -262,9 +325,10 @@ def test_a_cancelled_request_leaves_the_others_alone(base_model: str) -> None:
     "wrong", [{"n": 0}, {"max_tokens": 0}, {"temperature": -1.0}, {"top_p": 0.0}, {"prompt": []}, {"prompt": [10**6]}]
 )
 def test_wrong_requests_are_refused_in_a_sentence(base_model: str, wrong: dict[str, Any]) -> None:
-    arguments = {"prompt": [1, 2], "max_tokens": 3} | wrong
+    asked = {"prompt": [1, 2], "n": 1, "max_tokens": 3} | wrong
+    prompt, n = asked.pop("prompt"), asked.pop("n")
     with pytest.raises(SamplingError):
-        asyncio.run(opened(base_model).sample(**arguments))
+        asyncio.run(opened(base_model).sample(prompt, SamplingParams(**asked), n=n))
 
 
 def test_nothing_is_left_of_a_dropped_sampler(base_model: str) -> None:

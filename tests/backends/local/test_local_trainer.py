@@ -12,16 +12,21 @@ from local_data import datum, datum_of
 from torch.nn.modules.module import register_module_forward_pre_hook
 from transformers import AutoModelForCausalLM
 
-from alfworld_rl.backends.local import LocalBackend, LocalSampler, LocalTrainer
-from alfworld_rl.types import AdamParams, Datum, LossSpec, LossName
+from alfworld_rl.agents.transcript import Transcript
+from alfworld_rl.algorithms.data import GroupAdvantages, make_data
 from alfworld_rl.backends.base import BackendError
+from alfworld_rl.backends.local import LocalBackend, LocalSampler, LocalTrainer
+from alfworld_rl.rollouts import Group, Step, Trajectory
+from alfworld_rl.types import AdamParams, Completion, Datum, LossName, LossSpec, SamplingParams, TrainingStart
 
 PROMPTS = [[3, 1, 4, 1, 5, 9, 2, 6], [2, 7, 1, 8], [1, 6, 1, 8, 0, 3, 3, 9, 8, 8, 7]]
 
 
 def sampled_data(sampler: LocalSampler, advantages: tuple[float, ...] = (1.0, -0.5, 0.25)) -> list[Datum]:
     async def play() -> list[Datum]:
-        answers = [await sampler.sample(prompt, max_tokens=9, seed=i) for i, prompt in enumerate(PROMPTS)]
+        answers = [
+            await sampler.sample(prompt, SamplingParams(max_tokens=9, seed=i)) for i, prompt in enumerate(PROMPTS)
+        ]
         return [
             datum(prompt, answer.completions[0], advantage)
             for prompt, answer, advantage in zip(PROMPTS, answers, advantages, strict=True)
@@ -45,7 +50,9 @@ def data_logprobs(data: list[Datum]) -> list[np.ndarray]:
 
 
 def new_trainer(tmp_path: Path, base_model: str, rank: int = 4, **options: int) -> LocalTrainer:
-    return LocalBackend(tmp_path, run_name="run", **options).new_trainer(base_model, lora_rank=rank, seed=0)
+    return LocalBackend(tmp_path, run_name="run", **options).trainer(
+        TrainingStart(base_model=base_model), lora_rank=rank, seed=0
+    )
 
 
 def gradients(trainer: LocalTrainer) -> torch.Tensor:
@@ -177,6 +184,35 @@ def test_gradients_equal_those_of_a_plain_padded_model(tmp_path: Path, base_mode
     torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=-100).backward()
     for name, weight in reference.named_parameters():
         assert torch.allclose(trainer.weights[name].grad, weight.grad, atol=1e-5), name
+
+
+@pytest.mark.parametrize("name", ["ppo", "importance_sampling", "cispo"])
+def test_what_has_no_advantage_need_not_be_sent(tmp_path: Path, base_model: str, name: LossName) -> None:
+    """The gradient with a trajectory that has no advantage is that of the others, scaled by their share of tokens."""
+    trainer = new_trainer(tmp_path, base_model, rank=0)
+    played, advantages = sampled_data(trainer.sampler()), (0.5, 0.0, -0.5)
+    trajectories = []
+    for item in played:
+        start = int(np.flatnonzero(item.mask_T)[0]) + 1
+        row = [int(item.tokens_T[0]), *item.targets_T.tolist()]
+        transcript = Transcript(row[:start])
+        transcript.write(Completion(tuple(row[start:]), tuple(item.logprobs_T[start - 1 :].tolist()), "stop"))
+        step = Step(transcript.turns[-1], "", "", "look", True, False, "", 0)
+        trajectories.append(Trajectory(game=None, transcript=transcript, steps=[step], stop_reason="max_steps"))
+    groups = [Group(None, trajectories), Group(None, trajectories[:2])]
+    found = [
+        GroupAdvantages([0, 1, 2], [np.array([value]) for value in advantages]),
+        GroupAdvantages([0, 1], [np.array([0.0]), np.array([0.0])]),  # a degenerate group has no part in either
+    ]
+    sent, whole = make_data(groups, found).data, make_data(groups, found, keep_without=True).data
+    assert (len(sent), len(whole)) == (2, 3)
+    trainer.forward_backward(whole, LossSpec(name))
+    expected = gradients(trainer).clone()
+    for weight in trainer.weights.values():
+        weight.grad = None
+    trainer.forward_backward(sent, LossSpec(name))
+    assert expected.abs().max() > 1e-3
+    assert torch.allclose(gradients(trainer), expected, atol=1e-6, rtol=0)
 
 
 def test_calls_before_a_step_add_up(tmp_path: Path, base_model: str) -> None:

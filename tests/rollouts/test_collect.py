@@ -2,18 +2,24 @@
 
 import asyncio
 import re
+import traceback
+from pathlib import Path
 
 import pytest
 
-from agent_models import ScriptedSampler, call, qwen_like
+from agent_models import TEMPLATES, ScriptedSampler, call, qwen_like
+from alfworld_rl.agents import FORMATS
+from alfworld_rl.algorithms.rewards import REWARDS, score
 from alfworld_rl.backends.base import BalanceError, SamplingError
-from alfworld_rl.types import Completion, Usage
+from alfworld_rl.envs import AlfworldFamily, alfworld
 from alfworld_rl.games import GameRef
-from alfworld_rl.rollout import RolloutSettings, collect, request_seed
-from alfworld_rl.rollout import environments as environments_module
+from alfworld_rl.rollouts import Limits, Sampling, rollout
+from alfworld_rl.rollouts.seeds import request_seed
+from alfworld_rl.types import Completion, SamplingParams, Usage
 from alfworld_rl.world import Game, World
 
 TOKENIZER = qwen_like()
+AGENT = FORMATS["tool-call"](TOKENIZER)
 
 
 @pytest.fixture(scope="session")
@@ -49,27 +55,41 @@ def always(text):
     return lambda prompt, number: text
 
 
-SETTINGS = RolloutSettings(max_trajectory_tokens=200_000, max_assistant_tokens=500)
+def limits(**changed):
+    return Limits(**{"max_trajectory_tokens": 200_000, "max_assistant_tokens": 500, **changed})
 
 
-async def play(refs, message, settings=SETTINGS, group_size=2, **options):
+LIMITS = limits()
+
+
+async def play(refs, message, limits=LIMITS, group_size=2, agent=AGENT, environments=None, **options):
     sampler = ScriptedSampler(TOKENIZER, message)
-    groups = await collect(refs, sampler, settings, group_size=group_size, seed_path=(1, 0), **options)
+    family = environments or AlfworldFamily(Path("unused"))
+    groups = await rollout(
+        refs, sampler, agent, family, group_size=group_size, limits=limits, seed_path=(1, 0), **options
+    )
     return groups, sampler
+
+
+def reward(trajectory):
+    return score(trajectory, REWARDS["document"]).total
 
 
 @pytest.mark.parametrize("commands", ["full", "changes", "none"])
 async def test_a_won_game(games, commands):
-    settings = RolloutSettings(max_trajectory_tokens=200_000, max_assistant_tokens=500, admissible_commands=commands)
-    (group,), sampler = await play(games[:1], walkthrough(games[0]), settings, group_size=3)
+    agent = FORMATS["tool-call"](TOKENIZER, commands)
+    (group,), sampler = await play(games[:1], walkthrough(games[0]), group_size=3, agent=agent)
     steps = len(Game.load(games[0].path).walkthrough)
     assert len(group.trajectories) == 3
     for trajectory in group.trajectories:
         assert (trajectory.stop_reason, trajectory.won, trajectory.truncated) == ("won", True, False)
-        assert trajectory.environment_done
-        assert trajectory.steps == steps == trajectory.valid_tool_call_count == trajectory.admissible_action_count
-        assert trajectory.reward == sum(trajectory.step_rewards) == 1.0
-        assert len(trajectory.anchors) == steps
+        assert len(trajectory.steps) == steps == trajectory.valid_tool_call_count
+        assert trajectory.admissible_action_count == steps
+        assert all(step.accepted and step.valid_call and not step.cut_off for step in trajectory.steps)
+        assert [step.action for step in trajectory.steps] == list(Game.load(games[0].path).walkthrough)
+        assert len({step.state_key for step in trajectory.steps}) == steps
+        assert [step.span for step in trajectory.steps] == list(trajectory.transcript.turns)
+        assert reward(trajectory) == 1.0
         assert [message["role"] for message in trajectory.messages] == ["system", "user"] + [
             "assistant",
             "tool",
@@ -96,16 +116,16 @@ async def test_every_prompt_is_the_one_before_with_completion_and_answer(games):
     ("text", "valid"), [("I give up.", False), (call("dance"), True), (call("look") + " And I see a mug.", False)]
 )
 async def test_an_invalid_action_uses_up_a_step_and_touches_nothing(games, text, valid):
-    settings = RolloutSettings(max_episode_steps=4, max_trajectory_tokens=200_000, max_assistant_tokens=500)
-    (group,), _ = await play(games[:1], always(text), settings)
+    few = limits(max_episode_steps=4)
+    (group,), _ = await play(games[:1], always(text), few)
     for trajectory in group.trajectories:
         assert (trajectory.stop_reason, trajectory.won, trajectory.truncated) == ("max_steps", False, True)
-        assert (trajectory.steps, trajectory.invalid_action_count) == (4, 4)
+        assert (len(trajectory.steps), trajectory.invalid_action_count) == (4, 4)
         assert trajectory.valid_tool_call_count == (4 if valid else 0)
         assert trajectory.admissible_action_count == 0
-        assert trajectory.reward == pytest.approx(-0.4)
-        assert sum(trajectory.step_rewards) == pytest.approx(trajectory.reward)
-        assert len(set(trajectory.anchors)) == 1
+        assert [step.action is None for step in trajectory.steps] == [not valid] * 4
+        assert reward(trajectory) == pytest.approx(-0.4)
+        assert len({step.state_key for step in trajectory.steps}) == 1
         answers = [message["content"] for message in trajectory.messages if message["role"] == "tool"]
         commands = trajectory.messages[1]["content"].partition("Admissible commands:")[2]
         assert set(answers) == {f"Nothing happens.\n\nAdmissible commands:{commands}"}
@@ -123,8 +143,8 @@ async def test_case_and_spaces_are_forgiven(games):
 
 async def test_running_out_of_steps_is_never_success(games):
     steps = len(Game.load(games[0].path).walkthrough)
-    short = RolloutSettings(max_episode_steps=steps - 1, max_trajectory_tokens=200_000, max_assistant_tokens=500)
-    exact = RolloutSettings(max_episode_steps=steps, max_trajectory_tokens=200_000, max_assistant_tokens=500)
+    short = limits(max_episode_steps=steps - 1)
+    exact = limits(max_episode_steps=steps)
     (lost,), _ = await play(games[:1], walkthrough(games[0]), short, group_size=1)
     (won,), _ = await play(games[:1], walkthrough(games[0]), exact, group_size=1)
     assert (lost.trajectories[0].won, lost.trajectories[0].stop_reason) == (False, "max_steps")
@@ -135,19 +155,20 @@ async def test_a_message_that_is_cut_off_is_no_action_and_ends_the_trajectory(ga
     # The call itself would be whole: only its end of turn does not fit.
     message = call("look")
     limit = len(TOKENIZER.encode(message, add_special_tokens=False))
-    settings = RolloutSettings(max_trajectory_tokens=200_000, max_assistant_tokens=limit)
-    (group,), sampler = await play(games[:1], always(message), settings, group_size=1)
+    (group,), sampler = await play(games[:1], always(message), limits(max_assistant_tokens=limit), group_size=1)
     (trajectory,) = group.trajectories
     assert (trajectory.stop_reason, trajectory.truncated) == ("token_limit", True)
-    assert (trajectory.steps, trajectory.invalid_action_count, trajectory.valid_tool_call_count) == (1, 1, 0)
+    (step,) = trajectory.steps
+    assert (step.cut_off, step.action, step.accepted, step.observation) == (True, None, False, "")
+    assert (trajectory.invalid_action_count, trajectory.valid_tool_call_count) == (1, 0)
     assert trajectory.transcript.written_count == limit
     assert len(sampler.requests) == 1
 
 
 @pytest.mark.parametrize("limit", range(2_500, 8_000, 777))
 async def test_prompt_and_completion_never_exceed_the_limit(games, limit):
-    settings = RolloutSettings(max_trajectory_tokens=limit, max_assistant_tokens=200)
-    (group,), sampler = await play(games[:1], always(call("look")), settings)
+    short = limits(max_trajectory_tokens=limit, max_assistant_tokens=200)
+    (group,), sampler = await play(games[:1], always(call("look")), short)
     for request in sampler.requests:
         assert 1 <= request.max_tokens <= 200
         assert len(request.prompt) + request.max_tokens <= limit
@@ -157,12 +178,10 @@ async def test_prompt_and_completion_never_exceed_the_limit(games, limit):
 
 
 async def test_an_opening_that_does_not_fit_is_truncated_before_anything_is_sampled(games):
-    (group,), sampler = await play(
-        games[:1], always("x"), RolloutSettings(max_trajectory_tokens=300, max_assistant_tokens=9)
-    )
+    (group,), sampler = await play(games[:1], always("x"), limits(max_trajectory_tokens=300, max_assistant_tokens=9))
     assert [trajectory.stop_reason for trajectory in group.trajectories] == ["token_limit"] * 2
     assert not sampler.requests
-    assert group.trajectories[0].reward == 0
+    assert reward(group.trajectories[0]) == 0
 
 
 async def test_a_failed_request_fails_its_trajectory_alone(games):
@@ -196,11 +215,12 @@ async def test_a_failed_first_request_fails_its_group_alone(games):
 )
 async def test_a_torn_answer_is_a_failed_request(games, broken):
     class Torn(ScriptedSampler):
-        async def sample(self, prompt, **options):
-            return await super().sample(prompt, **options | {"n": options["n"] - 1})
+        async def sample(self, prompt, params, *, n=1):
+            return await super().sample(prompt, params, n=n - 1)
 
     kind = Torn if isinstance(broken, str) else ScriptedSampler
-    (group,) = await collect(games[:1], kind(TOKENIZER, always(broken)), SETTINGS, group_size=2, seed_path=(1,))
+    sampler = kind(TOKENIZER, always(broken if isinstance(broken, Completion) else call("look")))
+    (group,) = await rollout(games[:1], sampler, AGENT, AlfworldFamily(Path("unused")), group_size=2, limits=LIMITS)
     assert [trajectory.stop_reason for trajectory in group.trajectories] == ["failed"] * 2
 
 
@@ -211,7 +231,7 @@ async def test_a_world_that_raises_fails_its_trajectory_with_the_game_named(game
                 raise RuntimeError("the floor is gone")
             return super().step(command)
 
-    monkeypatch.setattr(environments_module, "World", Broken)
+    monkeypatch.setattr(alfworld, "World", Broken)
     groups, _ = await play(games[:2], walkthrough(*games[:2]), group_size=1)
     won, failed = (group.trajectories[0] for group in groups)
     assert won.won
@@ -230,6 +250,37 @@ async def test_a_game_that_cannot_be_read_fails_with_its_name(games, tmp_path):
 async def test_other_errors_end_the_rollout_as_they_are(games):
     with pytest.raises(BalanceError, match="empty"):
         await play(games[:3], always(BalanceError("the account is empty")))
+
+
+async def test_every_error_that_ended_a_rollout_is_its_cause(games):
+    openings = {World(Game.load(game.path)).reset().observation: number for number, game in enumerate(games[:3])}
+
+    def message(prompt, number):
+        return BalanceError(f"refused {next(n for opening, n in openings.items() if opening in prompt)}")
+
+    with pytest.raises(BalanceError, match="refused 0") as raised:
+        await play(games[:3], message)
+    assert isinstance(raised.value.__cause__, BaseExceptionGroup)
+    everything = "".join(traceback.format_exception(raised.value))
+    assert all(f"refused {number}" in everything for number in range(3))
+
+
+async def test_how_to_sample_and_where_to_stop_reach_the_sampler(games):
+    agent = FORMATS["tool-call"](qwen_like(TEMPLATES["no tools"], eos="<|endoftext|>"))
+    few = limits(max_episode_steps=2)
+    sampling = Sampling(temperature=0.7, top_p=0.9)
+    _, sampler = await play(games[:1], always(call("look")), few, 1, agent, sampling=sampling)
+    assert len(sampler.requests) == 2
+    for request in sampler.requests:
+        assert (request.params.temperature, request.params.top_p) == (0.7, 0.9)
+        assert request.params.stop == agent.stop != ()
+
+
+async def test_a_pool_may_outlive_many_rollouts(games):
+    with AlfworldFamily(Path("unused")).pool() as pool:
+        for _ in range(2):
+            (group,), _ = await play(games[:1], walkthrough(games[0]), group_size=1, environments=pool)
+            assert group.trajectories[0].won
 
 
 async def test_seeds_differ_and_do_not_depend_on_timing_or_order(games):
@@ -267,11 +318,11 @@ class Gates:
         self.tokenizer = TOKENIZER
         self.waiting: list[tuple[list[int], asyncio.Event]] = []
 
-    async def sample(self, prompt, **options):
+    async def sample(self, prompt, params: SamplingParams, *, n=1):
         gate = asyncio.Event()
         self.waiting.append((list(prompt), gate))
         await gate.wait()
-        return await self.inner.sample(prompt, **options)
+        return await self.inner.sample(prompt, params, n=n)
 
     async def settle(self):
         for _ in range(50):
@@ -282,11 +333,13 @@ async def test_no_trajectory_waits_for_another(games):
     sampler = Gates(walkthrough(*games[:2]))
     finished = []
     running = asyncio.create_task(
-        collect(
+        rollout(
             games[:2],
             sampler,
-            SETTINGS,
+            AGENT,
+            AlfworldFamily(Path("unused")),
             group_size=2,
+            limits=LIMITS,
             seed_path=(1,),
             on_finished=lambda group: finished.append(group.game),
         )
@@ -311,7 +364,7 @@ async def test_no_trajectory_waits_for_another(games):
 async def test_a_place_that_is_free_is_taken_at_once(games):
     sampler = Gates(walkthrough(*games[:5]))
     running = asyncio.create_task(
-        collect(games[:5], sampler, SETTINGS, group_size=1, seed_path=(1,), games_in_flight=2)
+        rollout(games[:5], sampler, AGENT, AlfworldFamily(Path("unused")), limits=LIMITS, in_flight=2)
     )
     openings = [World(Game.load(game.path)).reset().observation for game in games[:5]]
 
@@ -332,29 +385,13 @@ async def test_a_place_that_is_free_is_taken_at_once(games):
     assert not [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
 
 
-async def test_settings_that_cannot_be_are_told_all_at_once():
-    assert RolloutSettings().problems() == []
-    bad = RolloutSettings(
-        max_episode_steps=0, max_trajectory_tokens=10, max_assistant_tokens=10, temperature=float("nan"), top_p=0
-    )
-    text = "; ".join(bad.problems())
-    for flag in ("--max-episode-steps", "--max-assistant-tokens", "--temperature", "--top-p"):
-        assert flag in text
-
-
-@pytest.mark.parametrize(("asynchronous", "copies"), [(True, 2), (False, 1)])
-async def test_the_official_stack_plays_the_same(games, asynchronous, copies):
+@pytest.mark.parametrize(("workers", "copies"), [(True, 2), (False, 1)])
+async def test_the_official_stack_plays_the_same(games, workers, copies):
     pytest.importorskip("alfworld", reason="the official stack is not installed (extra alfworld)")
-    settings = RolloutSettings(
-        max_trajectory_tokens=200_000,
-        max_assistant_tokens=500,
-        max_episode_steps=2,
-        environment="textworld",
-        environment_asynchronous=asynchronous,
-    )
-    (official,), _ = await play(games[:1], walkthrough(games[0]), settings, group_size=copies)
-    fast = RolloutSettings(max_trajectory_tokens=200_000, max_assistant_tokens=500, max_episode_steps=2)
-    (ours,), _ = await play(games[:1], walkthrough(games[0]), fast, group_size=copies)
+    short = limits(max_episode_steps=2)
+    official_stack = AlfworldFamily(Path("unused"), official=True, workers=workers)
+    (official,), _ = await play(games[:1], walkthrough(games[0]), short, group_size=copies, environments=official_stack)
+    (ours,), _ = await play(games[:1], walkthrough(games[0]), short, group_size=copies)
     for theirs, mine in zip(official.trajectories, ours.trajectories, strict=True):
         assert theirs.error is None
         assert theirs.messages == mine.messages

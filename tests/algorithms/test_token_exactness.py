@@ -3,9 +3,11 @@
 import numpy as np
 
 from agent_models import ScriptedSampler, call, qwen_like
+from alfworld_rl.agents import FORMATS
+from alfworld_rl.algorithms import ESTIMATORS, REWARDS, estimate, make_data, score_groups
+from alfworld_rl.envs import AlfworldFamily
 from alfworld_rl.games import GameRef
-from alfworld_rl.learning import training_data
-from alfworld_rl.rollout import RolloutSettings, collect
+from alfworld_rl.rollouts import Limits, rollout
 from alfworld_rl.world import Game
 
 
@@ -22,12 +24,14 @@ async def test_what_was_sampled_is_what_is_trained_on(real_games):
         return f"Turn {turn}. {call(walkthrough[turn])}"
 
     sampler = ScriptedSampler(tokenizer, message)
-    settings = RolloutSettings(max_episode_steps=6, max_trajectory_tokens=100_000, max_assistant_tokens=400)
+    limits = Limits(max_episode_steps=6, max_trajectory_tokens=100_000, max_assistant_tokens=400)
     game = GameRef(path, "valid_seen/one", "valid_seen", "any")
-    (group,) = await collect([game], sampler, settings, group_size=2, seed_path=(0, 0))
+    agent = FORMATS["tool-call"](tokenizer)
+    (group,) = await rollout([game], sampler, agent, AlfworldFamily(real_games), group_size=2, limits=limits)
     assert [trajectory.won for trajectory in group.trajectories] == [True, False]
     assert len(walkthrough) <= 6
-    data = training_data([group]).data
+    rewards = score_groups([group], REWARDS["document"])
+    data = make_data([group], estimate([group], rewards, ESTIMATORS["mean"])).data
     advantages = [0.55, -0.55]  # rewards 1 and -0.1
 
     sampled = {}  # logprob -> token; the scripted sampler never hands out one logprob twice
@@ -43,7 +47,7 @@ async def test_what_was_sampled_is_what_is_trained_on(real_games):
             if [*request.prompt, *completion.tokens]
             == list(trajectory.transcript.prompt)[: len(request.prompt) + len(completion.tokens)]
         ]
-        assert len(own) == trajectory.steps > 2
+        assert len(own) == len(trajectory.steps) > 2
         sequence = [datum.tokens_T[0], *datum.targets_T]
         written = np.zeros(len(sequence), bool)
         for prompt, completion in own:

@@ -1,26 +1,23 @@
 """What comes with the package loads offline, fits in it, and speaks the protocol that the rollouts speak."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("torch")
-
 import torch
-from safetensors.torch import load_file, safe_open
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from safetensors.torch import safe_open
+from transformers import AutoTokenizer
 
 from alfworld_rl.agents import FORMATS
 from alfworld_rl.agents.calls import TOOL, read_action
-from alfworld_rl.backends.local import builtin
-from alfworld_rl.backends.local.builtin.make import main
-from alfworld_rl.types import Completion
-from alfworld_rl.cli import main as command_line
+from alfworld_rl.backends.local import LocalBackend, builtin
+from alfworld_rl.envs import AlfworldFamily
+from alfworld_rl.envs.tasks import spread
 from alfworld_rl.errors import UsageError
-from alfworld_rl.evaluation.results import read_results
+from alfworld_rl.evaluation.evaluate import evaluate
 from alfworld_rl.games import discover, generate
+from alfworld_rl.rollouts import Limits
+from alfworld_rl.types import Completion
 from alfworld_rl.world import Game, World
 
 
@@ -66,13 +63,13 @@ def test_the_protocol_is_spoken_in_few_tokens(name, shown, games):
             assert read_action(tokenizer.decode(message[:-1])) == command
 
 
-def test_it_wins_games_of_houses_that_it_has_not_seen(real_games, tmp_path):
+async def test_it_wins_games_of_houses_that_it_has_not_seen(real_games):
     """A weight file, tokenizer or protocol that does not belong to the others shows here, not in a table of docs."""
-    output = tmp_path / "unseen.jsonl"
-    options = ["--split", "valid_unseen", "--limit-per-split", "20", "--max-assistant-tokens", "64"]
-    command = ["eval", "--backend", "local", "--base-model", "alfworld-tiny", "--data-root", str(real_games), *options]
-    assert command_line([*command, "--output", str(output), "--swanlab-mode", "disabled"]) == 0
-    assert read_results(output).overall.success_rate >= 0.85
+    family = AlfworldFamily(real_games)
+    sampler = LocalBackend(Path("unused")).sampler("alfworld-tiny")
+    agent = FORMATS["tool-call"](sampler.tokenizer)
+    tasks = spread(family.tasks("valid_unseen"), 20)
+    assert (await evaluate(tasks, sampler, agent, family, limits=Limits(max_assistant_tokens=64))).success_rate >= 0.85
 
 
 @pytest.mark.parametrize("shown", ["full", "changes", "none"])
@@ -93,31 +90,3 @@ def test_a_conversation_renders_to_the_tokens_that_a_rollout_appends(shown, game
         conversation, tools=[TOOL], tokenize=False, add_generation_prompt=True, enable_thinking=False
     )
     assert tokenizer.decode(grown) == text
-
-
-def test_the_same_games_and_seed_make_the_same_files(tmp_path, games, capsys):
-    for name in ("first", "second"):
-        assert main(["new", "--data-root", str(games), "--output", str(tmp_path / name), "--seed", "7"]) == 0
-    first, second = (
-        {file.name: file.read_bytes() for file in (tmp_path / name).iterdir()} for name in ("first", "second")
-    )
-    assert first == second
-    assert main(["new", "--data-root", str(games), "--output", str(tmp_path / "third"), "--seed", "8"]) == 0
-    assert (tmp_path / "third" / "model.safetensors").read_bytes() != first["model.safetensors"]
-
-    # Shipping what was made changes nothing but what transformers notes in the tokenizer's settings.
-    assert main(["ship", "--weights", str(tmp_path / "first"), "--output", str(tmp_path / "shipped")]) == 0
-    weights, shipped = (load_file(tmp_path / name / "model.safetensors") for name in ("first", "shipped"))
-    assert weights.keys() == shipped.keys()
-    assert all(torch.equal(weights[name], shipped[name]) for name in weights)
-    assert (tmp_path / "shipped" / "tokenizer.json").read_bytes() == first["tokenizer.json"]
-    model = AutoModelForCausalLM.from_pretrained(tmp_path / "shipped", dtype=torch.float32, local_files_only=True)
-    assert model.config.tie_word_embeddings
-    assert json.loads((tmp_path / "shipped" / "config.json").read_text())["dtype"] == "float32"
-
-
-def test_what_cannot_be_made_is_said_in_a_sentence(tmp_path, capsys):
-    assert main(["new", "--data-root", str(tmp_path), "--output", str(tmp_path / "out")]) == 2
-    assert main(["ship", "--weights", str(tmp_path), "--output", str(tmp_path / "out")]) == 2
-    assert not (tmp_path / "out").exists()
-    assert "sampler_weights" in capsys.readouterr().err

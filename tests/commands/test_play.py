@@ -1,6 +1,5 @@
 """`alfworld-rl play`, through pipes and through a terminal of its own."""
 
-import argparse
 import io
 import json
 import os
@@ -13,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from alfworld_rl import play
+from alfworld_rl.cli import run_command
+from alfworld_rl.console import printable
 from alfworld_rl.errors import UsageError
 from alfworld_rl.world import Game, GameFileError
 
@@ -24,11 +24,8 @@ def game_file(real_games: Path) -> Path:
 
 
 def run(arguments: list[str], typed: str, monkeypatch: pytest.MonkeyPatch) -> int:
-    parser = argparse.ArgumentParser()
-    play.add_parser(parser.add_subparsers())
-    parsed = parser.parse_args(["play", *arguments])
     monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
-    result: int = parsed.run_command(parsed)
+    result: int = run_command(["play", *arguments])
     return result
 
 
@@ -74,17 +71,26 @@ def test_the_official_stack_plays_the_same(
 
 
 def test_a_wrong_path_says_what_to_pass(game_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UsageError, match="no game /nowhere"):
+    with pytest.raises(UsageError, match=r"no game /nowhere: pass a game\.tw-pddl, the folder it is in, or the id"):
         run(["/nowhere"], "", monkeypatch)
     with pytest.raises(UsageError, match="pass a trial's folder"):
         run([str(game_file.parents[2])], "", monkeypatch)
+
+
+def test_a_game_is_also_named_by_its_id(
+    game_file: Path, real_games: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ALFWORLD_DATA", str(real_games))
+    game_id = game_file.parent.relative_to(real_games / "json_2.1.1").as_posix()
+    assert run([game_id], "look\n", monkeypatch) == 0
+    assert Game.load(game_file).task in capsys.readouterr().out
 
 
 def test_nothing_in_a_game_file_reaches_the_terminal_as_a_command(
     game_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Hostile text is refused by the reader or made harmless here; either way no escape sequence comes out."""
-    assert play.printable("a\x1b[2Jb\x07\x9b31m\u202ec\n") == "a�[2Jb��31m�c\n"
+    assert printable("a\x1b[2Jb\x07\x9b31m\u202ec\n") == "a�[2Jb��31m�c\n"
     game = json.loads(game_file.read_text())
     game["grammar"] = game["grammar"].replace("Your task is to: ", "Your task is to: \x1b]0;owned\x07 \x9b2J ")
     hostile = tmp_path / "game.tw-pddl"
@@ -93,7 +99,7 @@ def test_nothing_in_a_game_file_reaches_the_terminal_as_a_command(
         run([str(hostile)], "look\n\x1b[2J\nquit\n", monkeypatch)
         text = capsys.readouterr().out
     except GameFileError as error:
-        text = play.printable(str(error))
+        text = printable(str(error))
     assert "\x1b" not in text
     assert "\x9b" not in text
 
@@ -102,13 +108,9 @@ READY = b"\x1b[?2004h"  # prompt_toolkit asks for bracketed paste when it starts
 
 
 def test_in_a_terminal_tab_completes_and_ctrl_d_leaves(game_file: Path, tmp_path: Path) -> None:
-    code = (
-        "import argparse, sys; from alfworld_rl import play; p = argparse.ArgumentParser(); "
-        "play.add_parser(p.add_subparsers()); a = p.parse_args(); sys.exit(a.run_command(a))"
-    )
     leader, follower = pty.openpty()
     child = subprocess.Popen(
-        [sys.executable, "-c", code, "play", str(game_file)],
+        [sys.executable, "-m", "alfworld_rl.cli", "play", str(game_file)],
         stdin=follower,
         stdout=follower,
         stderr=follower,

@@ -9,54 +9,54 @@ from pathlib import Path
 import pytest
 
 from alfworld_rl.errors import AlfworldRLError, UsageError
-from alfworld_rl.files import append_line, held, whole_lines, write_whole
+from alfworld_rl.files import append_jsonl, atomic_write, file_lock, read_jsonl
 
 
-def test_write_whole_leaves_the_old_content_when_it_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_atomic_write_leaves_the_old_content_when_it_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "state.json"
-    write_whole(path, "old")
+    atomic_write(path, "old")
 
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(AlfworldRLError, match=r"state\.json cannot be written \(No space left on device\)"):
-        write_whole(path, "new")
+        atomic_write(path, "new")
     assert [(item.name, item.read_text()) for item in tmp_path.iterdir()] == [("state.json", "old")]
 
 
 def test_a_torn_last_line_is_not_there(tmp_path: Path) -> None:
     path = tmp_path / "lines.jsonl"
-    append_line(path, {"a": 1})
-    append_line(path, {"a": "é"})
+    append_jsonl(path, {"a": 1})
+    append_jsonl(path, {"a": "é"})
     with path.open("a") as file:
         file.write('{"a": 3')
-    assert whole_lines(path) == [{"a": 1}, {"a": "é"}]
+    assert read_jsonl(path) == [{"a": 1}, {"a": "é"}]
 
 
 def test_a_line_broken_in_the_middle_is_named(tmp_path: Path) -> None:
     path = tmp_path / "lines.jsonl"
     path.write_text('{"a": 1}\n{"a\n{"a": 3}\n')
     with pytest.raises(AlfworldRLError, match="line 2 is not JSON"):
-        whole_lines(path)
+        read_jsonl(path)
 
 
 def test_one_process_holds_a_lock_and_a_killed_one_holds_none(tmp_path: Path) -> None:
     lock = tmp_path / ".lock"
     code = (
-        "import sys, pathlib; from alfworld_rl.files import held\n"
-        "with held(pathlib.Path(sys.argv[1]), 'x'): print('held', flush=True); sys.stdin.read()"
+        "import sys, pathlib; from alfworld_rl.files import file_lock\n"
+        "with file_lock(pathlib.Path(sys.argv[1]), 'x'): print('held', flush=True); sys.stdin.read()"
     )
     holder = subprocess.Popen([sys.executable, "-c", code, lock], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert holder.stdout is not None
     assert holder.stdin is not None
     with holder:
         assert holder.stdout.readline() == b"held\n"
-        with pytest.raises(UsageError, match="run a is in use by another process"), held(lock, "run a"):
+        with pytest.raises(UsageError, match="run a is in use by another process"), file_lock(lock, "run a"):
             pass
         holder.send_signal(signal.SIGKILL)
         holder.wait()
         assert lock.exists()
-        with held(lock, "run a"):
+        with file_lock(lock, "run a"):
             assert lock.exists()
     assert not lock.exists()
