@@ -25,7 +25,6 @@ from alfworld_rl.types import (
     LossSpec,
     SamplingParams,
     TrainingStart,
-    Usage,
 )
 
 TOKENIZER = qwen_like()

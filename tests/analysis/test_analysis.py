@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from alfworld_rl.runs.settings import TrainSettings
 
 from alfworld_rl.cli import main
 from alfworld_rl.runs.folder import RunFolder
-from alfworld_rl.runs.settings import TrainSettings
 
 Write = Callable[..., Path]
 

@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from alfworld_rl.evaluation.command import evaluate
+from alfworld_rl.runs.settings import EvalSettings
 
 from agent_models import call
 from alfworld_rl.backends.base import BalanceError, SamplingError
 from alfworld_rl.errors import AlfworldRLError, UsageError
-from alfworld_rl.evaluation.command import evaluate
 from alfworld_rl.evaluation.results import read_results
 from alfworld_rl.files import whole_lines
 from alfworld_rl.games import discover, generate
-from alfworld_rl.runs.settings import EvalSettings
 from alfworld_rl.world import Game
 from scripted_backend import ScriptedBackend, opener
 

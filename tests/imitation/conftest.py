@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 import torch
-
 from alfworld_rl.backends.local.builtin.make import make
+
 from alfworld_rl.games import discover, generate
 
 

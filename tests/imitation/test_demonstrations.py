@@ -6,13 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from transformers import AutoTokenizer
-
-from alfworld_rl.agents import FORMATS
-from alfworld_rl.types import Completion, Sampled, Usage
-from alfworld_rl.errors import UsageError
-from alfworld_rl.games import discover
-from alfworld_rl.imitation.expert import Demonstrator
 from alfworld_rl.learning.demonstrations import (
     PlaySettings,
     completions_of,
@@ -22,6 +15,13 @@ from alfworld_rl.learning.demonstrations import (
     won_plays,
 )
 from alfworld_rl.rollout import RolloutSettings, collect
+from transformers import AutoTokenizer
+
+from alfworld_rl.agents import FORMATS
+from alfworld_rl.errors import UsageError
+from alfworld_rl.games import discover
+from alfworld_rl.imitation.expert import Demonstrator
+from alfworld_rl.types import Completion, Sampled, Usage
 from alfworld_rl.world import Game, World
 
 

@@ -4,15 +4,15 @@ import json
 from dataclasses import replace
 
 import pytest
+from alfworld_rl.runs.settings import TrainSettings
+from alfworld_rl.runs.sft import SftSettings, held_out, scene_of, sft
+from alfworld_rl.runs.train import train
 
 from alfworld_rl.backends.local import LocalBackend
 from alfworld_rl.errors import AlfworldRLError, UsageError
 from alfworld_rl.games import discover
 from alfworld_rl.runs import sft as room
 from alfworld_rl.runs.folder import RunFolder
-from alfworld_rl.runs.settings import TrainSettings
-from alfworld_rl.runs.sft import SftSettings, held_out, scene_of, sft
-from alfworld_rl.runs.train import train
 
 # Times and memory differ from run to run, and nothing else may.
 NOT_LEARNED = ("time/", "train/peak_memory_mb")

@@ -16,9 +16,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from alfworld_rl.runs.settings import TrainSettings
+
 import scripted_backend
 from alfworld_rl.runs import train as training
-from alfworld_rl.runs.settings import TrainSettings
 
 WATCHED = (str(Path(training.__file__).parent), scripted_backend.__file__)
 

@@ -3,12 +3,12 @@
 from pathlib import Path
 
 import pytest
+from alfworld_rl.runs.settings import TrainSettings, from_json, resumed
 
-from alfworld_rl.types import Usage
 from alfworld_rl.errors import AlfworldRLError, UsageError
 from alfworld_rl.files import whole_lines
 from alfworld_rl.runs.folder import Record, RunFolder, Saved
-from alfworld_rl.runs.settings import TrainSettings, from_json, resumed
+from alfworld_rl.types import Usage
 
 
 def test_a_repeated_name_gets_a_number(tmp_path: Path) -> None:

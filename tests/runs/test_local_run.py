@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from alfworld_rl.rollout import Trajectory
 
 from alfworld_rl.cli import main
 from alfworld_rl.files import whole_lines
 from alfworld_rl.games import generate
-from alfworld_rl.rollout import Trajectory
 from alfworld_rl.runs.folder import RunFolder
 
 torch = pytest.importorskip("torch")

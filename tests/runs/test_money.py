@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
+from alfworld_rl.runs.money import GameTokens, Prices, affordable, cost, estimate
 
-from alfworld_rl.types import Usage
 from alfworld_rl.errors import UsageError
 from alfworld_rl.runs import money
-from alfworld_rl.runs.money import GameTokens, Prices, affordable, cost, estimate
+from alfworld_rl.types import Usage
 
 DOCUMENT_RUN = Usage(prefill=843_510_000, sampled=14_280_000, trained=62_240_000)
 DOCUMENT_BILL = 1613.71

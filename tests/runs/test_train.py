@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from alfworld_rl.runs.settings import TrainSettings
+from alfworld_rl.runs.train import train
 
 from alfworld_rl.backends.base import BalanceError, SamplingError
 from alfworld_rl.errors import AlfworldRLError, UsageError
 from alfworld_rl.files import whole_lines
 from alfworld_rl.games import generate
 from alfworld_rl.runs.folder import RunFolder
-from alfworld_rl.runs.settings import TrainSettings
-from alfworld_rl.runs.train import train
 from scripted_backend import ScriptedBackend, opener, random_player
 
 

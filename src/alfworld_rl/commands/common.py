@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from alfworld_rl.agents import FORMATS, AgentFormat, CommandsShown
+from alfworld_rl.agents.thinking import Thinking
 from alfworld_rl.config import Check, Config, Name, option
 from alfworld_rl.config.workspace import alfworld_games
 from alfworld_rl.envs import ENVIRONMENTS, EnvironmentFamily
@@ -33,6 +34,7 @@ class EpisodeConfig(Config):
     environment: Annotated[str, Name(ENVIRONMENTS)] = option("fast", "what plays the games")
     environment_asynchronous: bool = option(True, "textworld only: step the worlds in processes of their own")
     format: Annotated[str, Name(FORMATS)] = option("tool-call", "how the agent reads and acts")
+    thinking: Thinking = option("off", "have the model think before it acts; template: as its chat template does")
     max_episode_steps: int = option(50, "steps a game may take", ge=1)
     admissible_commands: Literal["full", "changes", "none"] | None = option(
         None, "list the admissible commands in every answer, only what changed, or never (default: full)"
@@ -62,7 +64,9 @@ class EpisodeConfig(Config):
         return Sampling(temperature=self.temperature, top_p=self.top_p)
 
     def agent(self, tokenizer: Tokenizer) -> AgentFormat:
-        return FORMATS[self.format](tokenizer, self.commands_shown)
+        # A format of someone's own need not know of thinking to be used without.
+        options = {} if self.thinking == "off" else {"thinking": self.thinking}
+        return FORMATS.bind(self.format, **options)(tokenizer, self.commands_shown)
 
     def family(self) -> EnvironmentFamily:
         """Raises UsageError where what it needs is not installed."""
