@@ -70,6 +70,16 @@ def test_the_official_stack_plays_the_same(
     assert told[0] == told[1]
 
 
+def test_a_game_is_found_by_its_id(
+    game_file: Path, real_games: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As listings, results files and run folders name it."""
+    monkeypatch.setenv("ALFWORLD_DATA", str(real_games))
+    game_id = game_file.parent.relative_to(real_games / "json_2.1.1")
+    assert run([str(game_id)], "quit\n", monkeypatch) == 0
+    assert Game.load(game_file).task in capsys.readouterr().out
+
+
 def test_a_wrong_path_says_what_to_pass(game_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match=r"no game /nowhere: pass a game\.tw-pddl, the folder it is in, or the id"):
         run(["/nowhere"], "", monkeypatch)
