@@ -73,16 +73,6 @@ class Transcript:
         """Those of them that earlier turns of this transcript had already sent or sampled."""
         return sum(end for _, end in self._turns[:-1])
 
-    @property
-    def written_L(self) -> NDArray[np.bool_]:
-        """Whether the model wrote each of the L tokens."""
-        return np.frombuffer(bytes(self._written), np.bool_)
-
-    @property
-    def logprobs_L(self) -> NDArray[np.float32]:
-        """The sampling logprob of each of the L tokens; 0 where the model only read."""
-        return np.array(self._logprobs, np.float32)
-
     def datum(self, advantages: float | Sequence[float]) -> Datum:
         """One training sequence up to the last token that the model wrote.
 

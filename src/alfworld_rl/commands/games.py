@@ -9,7 +9,7 @@ from alfworld_rl.commands.common import GAMES_HELP, CommandConfig
 from alfworld_rl.config import option
 from alfworld_rl.config.workspace import alfworld_games
 from alfworld_rl.errors import UsageError
-from alfworld_rl.games.discovery import SPLITS, TASK_TYPES, discover
+from alfworld_rl.games import SPLITS, TASK_TYPES, discover
 from alfworld_rl.games.generate import generate
 
 

@@ -32,19 +32,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, overload
 
+from alfworld_rl import games
 from alfworld_rl.compat.batch import BatchEnv, SingleEnv
 from alfworld_rl.config.workspace import alfworld_games, download_cache, has_games
 from alfworld_rl.errors import UsageError, installing
 from alfworld_rl.games import discover
 
-TASK_TYPES = {
-    1: "pick_and_place_simple",
-    2: "look_at_obj_in_light",
-    3: "pick_clean_then_place_in_recep",
-    4: "pick_heat_then_place_in_recep",
-    5: "pick_cool_then_place_in_recep",
-    6: "pick_two_obj_and_place",
-}
+TASK_TYPES = dict(enumerate(games.TASK_TYPES, 1))
 """Task types by the number that `env.task_types` gives them."""
 
 _DATA = {

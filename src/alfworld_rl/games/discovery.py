@@ -12,20 +12,11 @@ from pathlib import Path
 
 from alfworld_rl.config.workspace import RELEASE
 from alfworld_rl.errors import UsageError
-from alfworld_rl.games.index import FileStamp, Index, Stamp, Verdict
+from alfworld_rl.games.index import FileStamp, Finding, Index, Stamp
 from alfworld_rl.games.progress import with_progress
+from alfworld_rl.games.task_types import TASK_TYPES
 
 SPLITS = ("train", "valid_seen", "valid_unseen")
-
-TASK_TYPES = (
-    "pick_and_place_simple",
-    "look_at_obj_in_light",
-    "pick_clean_then_place_in_recep",
-    "pick_heat_then_place_in_recep",
-    "pick_cool_then_place_in_recep",
-    "pick_two_obj_and_place",
-)
-"""The six kinds of task that ALFWorld's text games have, in the order of the paper (arXiv 2010.03768)."""
 
 TRAJECTORY_FILE = "traj_data.json"
 GAME_FILE = "game.tw-pddl"
@@ -78,31 +69,31 @@ def discover(data_root: Path, split: str) -> Listing:
     now_ns = time.time_ns()
     stamps, unreadable = _game_folders(folder)
     index = Index(data_root, split)
-    verdicts = {name: index.get(name, stamp) for name, stamp in stamps.items()}
-    unknown = [name for name, verdict in verdicts.items() if verdict is None]
+    findings = {name: index.get(name, stamp) for name, stamp in stamps.items()}
+    unknown = [name for name, finding in findings.items() if finding is None]
     for name in with_progress(unknown, len(unknown), f"Reading {split} games"):
-        verdicts[name] = _judge(folder, name, stamps[name])
-    known = {name: (stamps[name], verdict) for name, verdict in verdicts.items() if verdict is not None}
+        findings[name] = _look_into(folder, name, stamps[name])
+    known = {name: (stamps[name], finding) for name, finding in findings.items() if finding is not None}
     if unknown or not index.covers(stamps):
         index.write(known, now_ns)
     return _listing(data_root, split, known, unreadable)
 
 
 def _listing(
-    data_root: Path, split: str, known: Mapping[str, tuple[Stamp, Verdict]], unreadable: Sequence[str]
+    data_root: Path, split: str, known: Mapping[str, tuple[Stamp, Finding]], unreadable: Sequence[str]
 ) -> Listing:
     place = data_root / RELEASE / split
     games: list[GameRef] = []
     left_out: Counter[str] = Counter()
     broken = list(unreadable)
     for name in sorted(known):  # code points, not the file system's or the locale's order
-        verdict = known[name][1]
-        if verdict.task_type:
-            games.append(GameRef(Path(f"{place}/{name}/{GAME_FILE}"), f"{split}/{name}", split, verdict.task_type))
+        finding = known[name][1]
+        if finding.task_type:
+            games.append(GameRef(Path(f"{place}/{name}/{GAME_FILE}"), f"{split}/{name}", split, finding.task_type))
             continue
-        left_out[verdict.reason] += 1
-        if verdict.detail:
-            broken.append(f"{place}/{name}: {verdict.detail}")
+        left_out[finding.reason] += 1
+        if finding.detail:
+            broken.append(f"{place}/{name}: {finding.detail}")
     if unreadable:
         left_out["unreadable folder"] += len(unreadable)
     if not games:
@@ -161,30 +152,30 @@ def _stamp(entry: os.DirEntry[str]) -> FileStamp:
     return status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
-def _judge(folder: Path, name: str, stamp: Stamp) -> Verdict:
+def _look_into(folder: Path, name: str, stamp: Stamp) -> Finding:
     """Read a game folder's files, cheapest first, and say what it is."""
     if not name.isascii() and name != name.encode(errors="replace").decode():
-        return Verdict(reason="a name that is not UTF-8")  # no results file could hold it
+        return Finding(reason="a name that is not UTF-8")  # no results file could hold it
     if "movable" in name:
-        return Verdict(reason="a movable receptacle (not playable as text)")
+        return Finding(reason="a movable receptacle (not playable as text)")
     if "Sliced" in name:
-        return Verdict(reason="a sliced object (not playable as text)")
+        return Finding(reason="a sliced object (not playable as text)")
     if stamp[0] is None:
-        return Verdict(reason=f"no {TRAJECTORY_FILE}")
+        return Finding(reason=f"no {TRAJECTORY_FILE}")
     if stamp[1] is None:
-        return Verdict(reason=f"no {GAME_FILE}")
+        return Finding(reason=f"no {GAME_FILE}")
     trajectory = _read(folder / name / TRAJECTORY_FILE)
     if isinstance(trajectory, str):
-        return Verdict(reason=f"a broken {TRAJECTORY_FILE}", detail=f"{TRAJECTORY_FILE} {trajectory}")
+        return Finding(reason=f"a broken {TRAJECTORY_FILE}", detail=f"{TRAJECTORY_FILE} {trajectory}")
     task_type = trajectory.get("task_type")
     if task_type not in TASK_TYPES:
-        return Verdict(reason="a task type that is not one of the six")
+        return Finding(reason="a task type that is not one of the six")
     game = _read(folder / name / GAME_FILE)
     if isinstance(game, str):
-        return Verdict(reason=f"a broken {GAME_FILE}", detail=f"{GAME_FILE} {game}")
+        return Finding(reason=f"a broken {GAME_FILE}", detail=f"{GAME_FILE} {game}")
     if not game.get("solvable"):
-        return Verdict(reason="a game that is not marked solvable")
-    return Verdict(task_type)
+        return Finding(reason="a game that is not marked solvable")
+    return Finding(task_type)
 
 
 def _read(path: Path) -> dict[str, object] | str:

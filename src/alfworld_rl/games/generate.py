@@ -12,7 +12,7 @@ from random import Random
 
 from alfworld_rl.config.workspace import RELEASE
 from alfworld_rl.errors import UsageError
-from alfworld_rl.games.discovery import GAME_FILE, SPLITS, TASK_TYPES, TRAJECTORY_FILE
+from alfworld_rl.games.discovery import GAME_FILE, SPLITS, TRAJECTORY_FILE
 from alfworld_rl.games.houses import (
     LAMP,
     PROPERTIES,
@@ -32,58 +32,13 @@ from alfworld_rl.games.houses import (
     rooms_for,
 )
 from alfworld_rl.games.progress import with_progress
+from alfworld_rl.games.task_types import TASK_TYPES, TASKS
 
 VERSION = 1
 """Of what a seed makes; a change here keeps old folders from being mixed with new games."""
 
 _GAMES_PER_BLOCK = 2 * len(TASK_TYPES)  # one house of each kind of room serves this many games
 _UNSEEN = 50_000  # floor plans of valid_unseen are numbered from here, those of train from 1
-
-_SENTENCES = {
-    "pick_and_place_simple": ("put a {target} in {destination}.", "put some {target} on {destination}."),
-    "look_at_obj_in_light": (
-        "look at {target} under the {destination}.",
-        "examine the {target} with the {destination}.",
-    ),
-    "pick_clean_then_place_in_recep": (
-        "put a clean {target} in {destination}.",
-        "clean some {target} and put it in {destination}.",
-    ),
-    "pick_heat_then_place_in_recep": (
-        "put a hot {target} in {destination}.",
-        "heat some {target} and put it in {destination}.",
-    ),
-    "pick_cool_then_place_in_recep": (
-        "put a cool {target} in {destination}.",
-        "cool some {target} and put it in {destination}.",
-    ),
-    "pick_two_obj_and_place": (
-        "put two {target} in {destination}.",
-        "find two {target} and put them in {destination}.",
-    ),
-}
-
-_PLACE_GOAL = "(exists (?r - receptacle) (exists (?o - object) (and {conditions})))"
-_TYPES = "(objectType ?o {target}Type) (receptacleType ?r {destination}Type)"
-_GOALS = {
-    "pick_and_place_simple": _PLACE_GOAL.format(conditions=f"(inReceptacle ?o ?r) {_TYPES}"),
-    "pick_clean_then_place_in_recep": _PLACE_GOAL.format(
-        conditions=f"(cleanable ?o) {_TYPES} (isClean ?o) (inReceptacle ?o ?r)"
-    ),
-    "pick_heat_then_place_in_recep": _PLACE_GOAL.format(
-        conditions=f"(heatable ?o) {_TYPES} (isHot ?o) (inReceptacle ?o ?r)"
-    ),
-    "pick_cool_then_place_in_recep": _PLACE_GOAL.format(
-        conditions=f"(coolable ?o) {_TYPES} (isCool ?o) (inReceptacle ?o ?r)"
-    ),
-    "pick_two_obj_and_place": "(exists (?r - receptacle) (exists (?o1 - object) (and (objectType ?o1 {target}Type) "
-    "(receptacleType ?r {destination}Type) (inReceptacle ?o1 ?r) (exists (?o2 - object) (and (not (= ?o1 ?o2)) "
-    "(objectType ?o2 {target}Type) (receptacleType ?r {destination}Type) (inReceptacle ?o2 ?r))))))",
-    "look_at_obj_in_light": "(exists (?ot - object ?r - receptacle ?a - agent ?l - location) "
-    "(and (objectType ?ot {destination}Type) (toggleable ?ot) (isToggled ?ot) (receptacleAtLocation ?r ?l) "
-    "(atLocation ?a ?l) (inReceptacle ?ot ?r))) "
-    "(exists (?o - object ?a - agent) (and (objectType ?o {target}Type) (holds ?a ?o)))",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +131,7 @@ def _files(setting: Setting, seed: int, split: str, number: int) -> GameFiles:
     task, house = setting.task, setting.house
     random = Random(f"{seed}/{split}/{number}/text")
     trial = f"trial_T{seed % 10**8:08d}_{number:06d}_{random.randrange(10**6):06d}"
-    sentence = random.choice(_SENTENCES[task.type]).format(
+    sentence = random.choice(TASKS[task.type].sentences).format(
         target=task.target.lower(), destination=task.destination.lower()
     )
     game = {
@@ -238,7 +193,7 @@ def _problem(setting: Setting, trial: str) -> str:
     indent = "\n        "
     objects = indent.join(f"{pddl_name(name)} - {kind}" for name, kind in declared)
     initial = indent.join(f"({' '.join((fact[0], *map(pddl_name, fact[1:])))})" for fact in init)
-    goal = _GOALS[task.type].format(target=task.target, destination=task.destination)
+    goal = TASKS[task.type].goal.format(target=task.target, destination=task.destination)
     return (
         f"{_text('problem-head.pddl').replace('plan_TRIAL', f'plan_{trial}')}        {objects}{indent})\n"
         f"\n(:init\n        {initial}{indent})\n\n(:goal{indent}(and {goal})){indent})\n"

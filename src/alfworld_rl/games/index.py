@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-VERSION = 1  # of the file's shape and of the rules that made its verdicts
+VERSION = 1  # of the file's shape and of the rules that made its findings
 
 type FileStamp = tuple[int, int, int] | None
 """Size in bytes, mtime and ctime in nanoseconds; None: no such file."""
@@ -27,7 +27,7 @@ SETTLED_NS = 2_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Finding:
     """What reading a game folder said: a game of `task_type`, or left out for `reason` (`detail` where it helps)."""
 
     task_type: str = ""
@@ -36,7 +36,7 @@ class Verdict:
 
 
 class Index:
-    """The verdicts kept for one split, from the data root and, where that cannot be written, the user's cache."""
+    """The findings kept for one split, from the data root and, where that cannot be written, the user's cache."""
 
     def __init__(self, data_root: Path, split: str) -> None:
         """Read what there is; never raises."""
@@ -44,8 +44,8 @@ class Index:
         self._places = [data_root / ".alfworld-rl" / f"{split}.json", _user_cache() / key / f"{split}.json"]
         self._known = [_read(place) for place in self._places]
 
-    def get(self, folder: str, stamp: Stamp) -> Verdict | None:
-        """The verdict on `folder`, if its files are still those that were read."""
+    def get(self, folder: str, stamp: Stamp) -> Finding | None:
+        """The finding on `folder`, if its files are still those that were read."""
         for known in self._known:
             if (entry := known.get(folder)) is not None and entry[0] == stamp:
                 return entry[1]
@@ -55,14 +55,14 @@ class Index:
         """Whether one of the kept indexes is exactly these folders, so that writing would change nothing."""
         return any(len(known) == len(folders) and known.keys() == folders.keys() for known in self._known)
 
-    def write(self, folders: Mapping[str, tuple[Stamp, Verdict]], now_ns: int) -> None:
+    def write(self, folders: Mapping[str, tuple[Stamp, Finding]], now_ns: int) -> None:
         """Replace the index in the first place that can be written; `now_ns`: when the stamps were taken.
 
         The file appears whole or not at all, so that processes listing at the same moment cannot hurt each other.
         """
         games = {
-            folder: [stamp, verdict.task_type, verdict.reason, verdict.detail]
-            for folder, (stamp, verdict) in folders.items()
+            folder: [stamp, finding.task_type, finding.reason, finding.detail]
+            for folder, (stamp, finding) in folders.items()
             if all(file is None or file[2] < now_ns - SETTLED_NS for file in stamp)
         }
         text = json.dumps({"version": VERSION, "games": games}, separators=(",", ":"))
@@ -72,7 +72,7 @@ class Index:
                 return
 
 
-def _read(place: Path) -> dict[str, tuple[Stamp, Verdict]]:
+def _read(place: Path) -> dict[str, tuple[Stamp, Finding]]:
     try:
         content = json.loads(place.read_bytes())
         if content["version"] != VERSION:
@@ -82,12 +82,12 @@ def _read(place: Path) -> dict[str, tuple[Stamp, Verdict]]:
         return {}
 
 
-def _entries(games: Mapping[str, Any]) -> Iterator[tuple[str, tuple[Stamp, Verdict]]]:
+def _entries(games: Mapping[str, Any]) -> Iterator[tuple[str, tuple[Stamp, Finding]]]:
     """Raises ValueError or TypeError where the shape is wrong: then nothing of the index is believed."""
     for folder, ((trajectory, game), task_type, reason, detail) in games.items():
         if not (isinstance(task_type, str) and isinstance(reason, str) and isinstance(detail, str)):
             raise TypeError
-        yield folder, ((trajectory and tuple(trajectory), game and tuple(game)), Verdict(task_type, reason, detail))
+        yield folder, ((trajectory and tuple(trajectory), game and tuple(game)), Finding(task_type, reason, detail))
 
 
 def _write_whole(place: Path, text: str) -> None:

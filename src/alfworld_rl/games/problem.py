@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from alfworld_rl.games.task_types import TASKS
+
 MAX_GOAL = 4000
 MAX_THINGS = 1000
 """Objects, receptacles and places of one house; ALFWorld's largest has 173."""
@@ -36,38 +38,6 @@ _PROBLEM = re.compile(
     r"\s*\(\s*:objects\s([^()]*)\)\s*\(\s*:init\s"
 )
 _GOAL = re.compile(r"\)\s*\(\s*:goal\b")
-_GOAL_SHAPES = {
-    "pick_and_place_simple": "(exists(?r - receptacle)(exists(?o - object)(and(inreceptacle ?o ?r)"
-    "(objecttype ?o OTYPE)(receptacletype ?r RTYPE))))",
-    "pick_clean_then_place_in_recep": "(exists(?r - receptacle)(exists(?o - object)(and(cleanable ?o)"
-    "(objecttype ?o OTYPE)(receptacletype ?r RTYPE)(isclean ?o)(inreceptacle ?o ?r))))",
-    "pick_heat_then_place_in_recep": "(exists(?r - receptacle)(exists(?o - object)(and(heatable ?o)"
-    "(objecttype ?o OTYPE)(receptacletype ?r RTYPE)(ishot ?o)(inreceptacle ?o ?r))))",
-    "pick_cool_then_place_in_recep": "(exists(?r - receptacle)(exists(?o - object)(and(coolable ?o)"
-    "(objecttype ?o OTYPE)(receptacletype ?r RTYPE)(iscool ?o)(inreceptacle ?o ?r))))",
-    "pick_two_obj_and_place": "(exists(?r - receptacle)(exists(?o1 - object)(and(objecttype ?o1 OTYPE)"
-    "(receptacletype ?r RTYPE)(inreceptacle ?o1 ?r)(exists(?o2 - object)(and(not(= ?o1 ?o2))"
-    "(objecttype ?o2 OTYPE)(receptacletype ?r RTYPE)(inreceptacle ?o2 ?r))))))",
-    "look_at_obj_in_light": "(exists(?ot - object ?r - receptacle ?a - agent ?l - location)"
-    "(and(objecttype ?ot LTYPE)(toggleable ?ot)(istoggled ?ot)(receptacleatlocation ?r ?l)(atlocation ?a ?l)"
-    "(inreceptacle ?ot ?r)))(exists(?o - object ?a - agent)(and(objecttype ?o OTYPE)(holds ?a ?o)))",
-}
-
-
-def _goal_pattern(shape: str) -> re.Pattern[str]:
-    pattern = re.escape(f"(and{shape})))")  # and the ends of :goal and of the problem
-    for name in ("OTYPE", "RTYPE", "LTYPE"):
-        # The first mention names the type, the others have to name it again.
-        pattern = pattern.replace(name, f"(?P<{name[0].lower()}>[^\\s()]+)", 1).replace(name, f"(?P={name[0].lower()})")
-    return re.compile(pattern)
-
-
-_GOALS = {kind: _goal_pattern(shape) for kind, shape in _GOAL_SHAPES.items()}
-_GOAL_STATE = {
-    "pick_clean_then_place_in_recep": ("cleanable", "clean"),
-    "pick_heat_then_place_in_recep": ("heatable", "hot"),
-    "pick_cool_then_place_in_recep": ("coolable", "cool"),
-}
 
 _SIGNATURES = {
     "atlocation": ("agent", "location"),
@@ -164,7 +134,7 @@ def tables(problem: str, sinks: tuple[str, ...]) -> dict[str, Any]:
         if inner != outer and object_of[outer] in contents:
             contents[object_of[outer]].append(object_of[inner])
     openable = receptacles_that("openable")
-    ability, state = _GOAL_STATE.get(kind, ("", ""))
+    ability, state = TASKS[kind].ability, TASKS[kind].state
     return {
         "task_type": kind,
         "objects": tuple([names[word] for word in objects]),
@@ -267,8 +237,8 @@ def _facts(text: str, kinds: Mapping[str, str]) -> defaultdict[str, set[tuple[st
 def _goal(text: str, kinds: Mapping[str, str]) -> tuple[str, dict[str, str]]:
     """The task type and the types that the goal speaks of: o(bject), r(eceptacle), l(amp)."""
     goal = re.sub(r" ?([()]) ?", r"\1", " ".join(text.split())) if len(text) <= MAX_GOAL else ""
-    for kind, pattern in _GOALS.items():
-        if match := pattern.fullmatch(goal):
+    for kind, task in TASKS.items():
+        if match := task.goal_pattern.fullmatch(goal):
             found = match.groupdict()
             for name, word in found.items():
                 if kinds.get(word) != ("rtype" if name == "r" else "otype"):

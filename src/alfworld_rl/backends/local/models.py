@@ -21,7 +21,8 @@ from alfworld_rl.backends.local.packed import KVCache, Past, Span
 from alfworld_rl.backends.local.sequential import StateCache
 from alfworld_rl.types import Tokenizer
 
-# PEFT's usual fixed scale: with alpha independent of the rank, one learning rate suits all ranks.
+# Fixed at 32, so that PEFT scales an adapter by 32 / rank and one learning rate suits all ranks: "LoRA Without
+# Regret" (Schulman et al., Thinking Machines, 2025).
 _LORA_ALPHA = 32
 
 
