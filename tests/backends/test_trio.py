@@ -529,8 +529,9 @@ DYING = """
 import sys
 hook = sys.excepthook
 from alfworld_rl.backends.trio import TrioBackend
+from alfworld_rl.types import TrainingStart
 backend = TrioBackend(max_in_flight=1)
-trainer = backend.new_trainer({model!r}, lora_rank=8, seed=0)
+trainer = backend.trainer(TrainingStart(base_model={model!r}), lora_rank=8, seed=0)
 trainer.save_state("a")
 assert sys.excepthook is hook, "the SDK took over the reporting of errors"
 print("open", flush=True)
