@@ -1,34 +1,20 @@
 """What reinforcement learning puts into an update, on a corridor of doors."""
 
-import asyncio
 import random
-import re
 
 import numpy as np
 import pytest
+from corridors import goal_of, trainer, wanders
 
 from agent_models import call
-from alfworld_rl.agents import FORMATS
 from alfworld_rl.algorithms import ESTIMATORS
-from alfworld_rl.algorithms.rl import ReinforcementLearning
 from alfworld_rl.backends.base import SamplingError
 from alfworld_rl.envs.tasks import TaskOrder
 from alfworld_rl.evaluation.record import ResultRow
-from alfworld_rl.rollouts import Limits, Sampling
-from alfworld_rl.types import AdamParams, TrainingStart
 from envs.toy import Corridors
-from scripted_backend import TOKENIZER, PolicySampler, ScriptedBackend
+from scripted_backend import PolicySampler
 
 TASKS = Corridors().tasks("train")
-
-
-def goal_of(prompt):
-    return int(re.search(r"open door (\d)", prompt)[1])
-
-
-def wanders(prompt, seed, weights):
-    chance = random.Random(f"{seed}/{weights}")
-    return call(chance.choice(["left", "right", "open"])) if chance.random() < 0.8 else "I give up."
 
 
 def only_the_last_door_is_hard(prompt, seed, weights):
@@ -37,36 +23,6 @@ def only_the_last_door_is_hard(prompt, seed, weights):
     if goal == 3 and turn == 0:
         return call("open" if random.Random(seed).random() < 0.5 else "right")
     return call((["right"] * goal + ["open"])[turn])
-
-
-@pytest.fixture
-def runner():
-    with asyncio.Runner() as runner:
-        yield runner
-
-
-@pytest.fixture
-def recipe(runner):
-    def make(**changed):
-        options = {
-            "order": TaskOrder(TASKS, 7),
-            "agent": FORMATS["tool-call"](TOKENIZER),
-            "pool": Corridors(),
-            "runner": runner,
-            "limits": Limits(max_episode_steps=8, max_assistant_tokens=400),
-            "sampling": Sampling(),
-            "adam": lambda update: AdamParams(learning_rate=update + 1),
-            "games_per_batch": 3,
-            "group_size": 4,
-        }
-        return ReinforcementLearning(**options | changed)
-
-    return make
-
-
-def trainer(tmp_path, player=wanders, **options):
-    backend = ScriptedBackend(tmp_path, "run", player=player, **options)
-    return backend.trainer(TrainingStart(base_model="any"), lora_rank=0, seed=500)
 
 
 def bytes_of(data):
