@@ -12,13 +12,14 @@ import asyncio
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from alfworld_rl.backends.local import LocalBackend, LocalSampler
-from alfworld_rl.types import Completion, Datum, LossSpec
+from alfworld_rl.types import Completion, Datum, LossSpec, SamplingParams, TrainingStart
 
 
 def prompts(count: int, vocabulary: int) -> list[list[int]]:
@@ -52,22 +53,24 @@ def data_of(asked: list[list[int]], completions: list[Completion]) -> list[Datum
     return data
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--base-model", default="alfworld-tiny")
     parser.add_argument("--prompts", type=int, default=64)
     parser.add_argument("--max-tokens", type=int, default=128)
-    arguments = parser.parse_args()
+    parser.add_argument("--short", action="store_true", help="the smallest run: does it still work?")
+    arguments = parser.parse_args(argv)
+    if arguments.short:
+        arguments.prompts, arguments.max_tokens = 8, 8
     if not torch.cuda.is_available():
         print("torch finds no CUDA device here; run this on a machine with one (nothing was checked)")
         return 0
     torch.backends.cuda.matmul.allow_tf32 = False
 
     with tempfile.TemporaryDirectory() as runs:
+        start = TrainingStart(base_model=arguments.base_model)
         trainers = {
-            device: LocalBackend(Path(runs), device=device).trainer(
-                TrainingStart(base_model=arguments.base_model), lora_rank=0, seed=0
-            )
+            device: LocalBackend(Path(runs), device=device).trainer(start, lora_rank=0, seed=0)
             for device in ("cpu", "cuda")
         }
     samplers = {device: trainer.sampler() for device, trainer in trainers.items()}
@@ -85,9 +88,9 @@ def main() -> int:
     trainers["cuda"].forward_backward(data, LossSpec("ppo"))  # first use compiles and allocates
     for weight in trainers["cuda"].weights.values():
         weight.grad = None
-    start = time.perf_counter()
+    began = time.perf_counter()
     metrics = trainers["cuda"].forward_backward(data, LossSpec("ppo"))
-    seconds = time.perf_counter() - start
+    seconds = time.perf_counter() - began
     few_data = data[:8]
     for trainer in trainers.values():
         for weight in trainer.weights.values():

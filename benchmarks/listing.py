@@ -12,6 +12,7 @@ import os
 import statistics
 import sys
 import tempfile
+from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from time import perf_counter, process_time
@@ -45,12 +46,15 @@ def listed_and_opened(data_root: Path, split: str) -> Listing:
     return listing
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data-root", type=Path, required=True)
     parser.add_argument("--split", choices=SPLITS, default="train")
     parser.add_argument("--repeats", type=int, default=5)
-    args = parser.parse_args()
+    parser.add_argument("--short", action="store_true", help="the smallest run: does it still work? No speed is judged")
+    args = parser.parse_args(argv)
+    if args.short:
+        args.split, args.repeats = "valid_unseen", 1
 
     with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
         official_listing(args.data_root, "valid_unseen")  # imports
@@ -84,7 +88,7 @@ def main() -> int:
         print(f"{name:<50}{wall:>10.3f} s{cpu:>8.3f} s{official[1] / cpu:>10.1f}x")
     reached = warm[1] <= TARGET_S
     print(f"target: warm at most {TARGET_S} s of CPU: {'reached' if reached else 'missed'}")
-    return 0 if reached else 1
+    return 0 if reached or args.short else 1
 
 
 if __name__ == "__main__":

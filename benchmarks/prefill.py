@@ -12,7 +12,8 @@ import base64
 import itertools
 import json
 import lzma
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -92,17 +93,23 @@ def transcript(play: dict[str, Any], protocol: AgentFormat) -> Transcript:
     return result
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--traces", type=Path, default=Path("../shared/alfworld/traces"))
     parser.add_argument("--qwen-vocabulary", type=Path)
     parser.add_argument("--limit", type=int, default=200, help="plays to count")
-    arguments = parser.parse_args()
+    parser.add_argument("--short", action="store_true", help="one play: does it still work?")
+    arguments = parser.parse_args(argv)
+    if arguments.short:
+        arguments.limit = 1
     tokenizer = AutoTokenizer.from_pretrained(builtin.path("alfworld-tiny"))
     if arguments.qwen_vocabulary is not None:
         tokenizer = qwen(arguments.qwen_vocabulary, tokenizer.chat_template)
 
     plays = [play for play, _ in zip(_long(arguments.traces), range(arguments.limit), strict=False)]
+    if not plays:
+        print(f"{arguments.traces} holds no play of {TURNS} turns", file=sys.stderr)
+        return 1
     print(f"{len(plays)} plays of {TURNS} turns; tokens of all prompts of a play, mean:")
     full = 0.0
     for mode in get_args(CommandsShown):
@@ -116,6 +123,7 @@ def main() -> None:
             f"  {mode:8} {prefill:9.0f}  {1 - prefill / full:6.1%} less than full (changes: at least 40%)   "
             f"{cacheable / prefill:.1%} of them seen before   longest transcript {longest}"
         )
+    return 0
 
 
 def _long(traces: Path) -> Iterator[dict[str, Any]]:
@@ -123,4 +131,4 @@ def _long(traces: Path) -> Iterator[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

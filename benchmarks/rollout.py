@@ -15,20 +15,23 @@ import gc
 import math
 import random
 import statistics
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from alfworld_rl.rollout import Group, RolloutSettings, collect, request_seed
 from transformers import AutoTokenizer
 
 from alfworld_rl.agents import FORMATS, match_action
 from alfworld_rl.agents.texts import NOTHING_HAPPENS
 from alfworld_rl.agents.transcript import Transcript
 from alfworld_rl.backends.local import builtin
+from alfworld_rl.envs import AlfworldFamily
 from alfworld_rl.games import GameRef, discover
-from alfworld_rl.types import Completion, Sampled, Usage
+from alfworld_rl.rollouts import Group, Limits, rollout
+from alfworld_rl.rollouts.seeds import request_seed
+from alfworld_rl.types import Completion, Sampled, SamplingParams, Usage
 from alfworld_rl.world import Game, View, World
 
 GAMES, GROUP_SIZE = 8, 8
@@ -75,30 +78,38 @@ class Service:
         self._free = asyncio.Semaphore(int(in_flight)) if in_flight < math.inf else None
         self._answered: dict[asyncio.Task[Any] | None, float] = {}
 
-    async def sample(self, prompt, *, n=1, max_tokens, temperature=1.0, top_p=1.0, seed=0, stop=()) -> Sampled:
+    async def sample(self, prompt, params: SamplingParams, *, n=1) -> Sampled:
         task = asyncio.current_task()
         if (answered := self._answered.pop(task, None)) is not None:
             # Nothing between an answer and the next request gives way to others: this is one turn's own work.
             self.work.append(time.perf_counter() - answered)
-        latency = self.latencies[seed] = random.Random(seed).lognormvariate(math.log(1.5), 0.6) * self._scale
+        latency = self.latencies[params.seed] = (
+            random.Random(params.seed).lognormvariate(math.log(1.5), 0.6) * self._scale
+        )
         async with self._free or contextlib.nullcontext():
             await asyncio.sleep(latency)
         completions = tuple(
             Completion(
-                tokens[:max_tokens],
-                (-0.1,) * len(tokens[:max_tokens]),
-                "stop" if len(tokens) <= max_tokens else "length",
+                tokens[: params.max_tokens],
+                (-0.1,) * len(tokens[: params.max_tokens]),
+                "stop" if len(tokens) <= params.max_tokens else "length",
             )
-            for tokens in self._script.messages[seed]
+            for tokens in self._script.messages[params.seed]
         )
         usage = Usage(prefill=len(prompt), sampled=sum(len(one.tokens) for one in completions))
         self._answered[task] = time.perf_counter()
         return Sampled(completions, usage)
 
 
-async def lock_step(games: Sequence[GameRef], service: Service, settings: RolloutSettings) -> None:
+async def play(games: Sequence[GameRef], service: Service, limits: Limits) -> list[Group]:
+    """Ours: every trajectory on its own."""
+    agent, family = FORMATS["tool-call"](service.tokenizer), AlfworldFamily(Path())
+    return await rollout(games, service, agent, family, group_size=GROUP_SIZE, limits=limits, seed_path=SEED_PATH)
+
+
+async def lock_step(games: Sequence[GameRef], service: Service, limits: Limits) -> None:
     """The loop that everyone writes first: all sample, all wait for the slowest, all step."""
-    protocol = FORMATS["tool-call"](service.tokenizer, settings.admissible_commands)
+    protocol = FORMATS["tool-call"](service.tokenizer)
     playing: list[tuple[GameRef, int, World, View, Transcript]] = []
     requests = []
     for game in games:
@@ -109,17 +120,17 @@ async def lock_step(games: Sequence[GameRef], service: Service, settings: Rollou
             playing.append((game, branch, world, world.view, Transcript(opening)))
         seed = request_seed(*SEED_PATH, game.game_id, "opening", 0)
         requests.append(
-            service.sample(opening, SamplingParams(max_tokens=settings.max_assistant_tokens, seed=seed), n=GROUP_SIZE)
+            service.sample(opening, SamplingParams(max_tokens=limits.max_assistant_tokens, seed=seed), n=GROUP_SIZE)
         )
     completions = [one for sampled in await asyncio.gather(*requests) for one in sampled.completions]
-    for turn in range(1, settings.max_episode_steps + 1):
+    for turn in range(1, limits.max_episode_steps + 1):
         still = []
         for (game, branch, world, view, transcript), completion in zip(playing, completions, strict=True):
             transcript.write(completion)
             action = protocol.parse(completion).action
             command = match_action(action, view.admissible_commands) if action else None
             before, view = view, world.step(command) if command else world.step(NOTHING_HAPPENS)
-            if view.done or turn == settings.max_episode_steps:
+            if view.done or turn == limits.max_episode_steps:
                 continue
             transcript.show(protocol.answer(before, view, completion).tokens)
             still.append((game, branch, world, view, transcript))
@@ -128,7 +139,7 @@ async def lock_step(games: Sequence[GameRef], service: Service, settings: Rollou
             service.sample(
                 transcript.prompt,
                 SamplingParams(
-                    max_tokens=settings.max_assistant_tokens, seed=request_seed(*SEED_PATH, game.game_id, branch, turn)
+                    max_tokens=limits.max_assistant_tokens, seed=request_seed(*SEED_PATH, game.game_id, branch, turn)
                 ),
             )
             for game, branch, _, _, transcript in playing
@@ -140,7 +151,10 @@ def longest_chain(groups: Sequence[Group], latencies: dict[int, float]) -> float
     """Seconds that the trajectory with the longest waits has waited for its own requests."""
     return max(
         latencies[request_seed(*SEED_PATH, group.game.game_id, "opening", 0)]
-        + sum(latencies[request_seed(*SEED_PATH, group.game.game_id, one.branch, turn)] for turn in range(1, one.steps))
+        + sum(
+            latencies[request_seed(*SEED_PATH, group.game.game_id, one.branch, turn)]
+            for turn in range(1, len(one.steps))
+        )
         for group in groups
         for one in group.trajectories
     )
@@ -149,16 +163,16 @@ def longest_chain(groups: Sequence[Group], latencies: dict[int, float]) -> float
 async def compare(
     games: Sequence[GameRef], tokenizer, script: Script, scale: float, in_flight: float
 ) -> list[tuple[str, float, str]]:
-    settings = RolloutSettings(max_trajectory_tokens=1_000_000)
+    limits = Limits(max_trajectory_tokens=1_000_000)
     service = Service(tokenizer, script, scale, in_flight)
     started = time.perf_counter()
-    groups = await collect(games, service, settings, group_size=GROUP_SIZE, seed_path=SEED_PATH)
+    groups = await play(games, service, limits)
     ours = time.perf_counter() - started
     assert not any(one.failed for group in groups for one in group.trajectories)
 
     rival = Service(tokenizer, script, scale, in_flight)
     started = time.perf_counter()
-    await lock_step(games, rival, settings)
+    await lock_step(games, rival, limits)
     theirs = time.perf_counter() - started
     assert rival.latencies == service.latencies, "both schedulers must have asked for the same"
 
@@ -186,17 +200,17 @@ def resident_mb() -> float:
     return math.nan
 
 
-async def memory(games: Sequence[GameRef], tokenizer) -> list[tuple[str, float, str]]:
+async def memory(games: Sequence[GameRef], tokenizer, tokens: int) -> list[tuple[str, float, str]]:
     """Resident memory that 64 trajectories of 12,000 tokens add, games and messages included."""
-    settings = RolloutSettings(max_episode_steps=1000)
+    limits = Limits(max_episode_steps=1000, max_trajectory_tokens=tokens)
     script = Script(games, tokenizer, thoughts="I wonder where it could be. " * 8)
     service = Service(tokenizer, script, 0.0)
     gc.collect()
     before = resident_mb()
-    groups = await collect(games, service, settings, group_size=GROUP_SIZE, seed_path=SEED_PATH)
+    groups = await play(games, service, limits)
     used = resident_mb() - before
     lengths = [len(one.transcript) for group in groups for one in group.trajectories]
-    turns = [one.steps for group in groups for one in group.trajectories]
+    turns = [len(one.steps) for group in groups for one in group.trajectories]
     print(
         f"memory: {len(lengths)} trajectories of {min(lengths)} to {max(lengths)} tokens, {min(turns)} to "
         f"{max(turns)} turns; work a turn {statistics.median(service.work) * 1e3:.2f} ms (median)"
@@ -204,25 +218,28 @@ async def memory(games: Sequence[GameRef], tokenizer) -> list[tuple[str, float, 
     return [("memory of 64 trajectories, MB", used, "below 150")]
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data-root", type=Path, default=Path("08-alfworld/datasets/alfworld"))
     parser.add_argument("--split", default="valid_seen")
     parser.add_argument(
         "--scale", type=float, default=0.1, help="of the latencies; too small, and the CPU is the limit"
     )
-    arguments = parser.parse_args()
+    parser.add_argument("--short", action="store_true", help="the smallest run: does it still work?")
+    arguments = parser.parse_args(argv)
     listing = discover(arguments.data_root, arguments.split).games
-    games = listing[:: max(1, len(listing) // GAMES)][:GAMES]
+    count, tokens, scale = (2, 1500, 0.001) if arguments.short else (GAMES, 12_000, arguments.scale)
+    games = listing[:: max(1, len(listing) // count)][:count]
     tokenizer = AutoTokenizer.from_pretrained(builtin.path("alfworld-tiny"))
 
-    rows = asyncio.run(memory(games, tokenizer))
+    rows = asyncio.run(memory(games, tokenizer, tokens))
     script = Script(games, tokenizer)
     for in_flight in (math.inf, 16):
-        rows += asyncio.run(compare(games, tokenizer, script, arguments.scale, in_flight))
+        rows += asyncio.run(compare(games, tokenizer, script, scale, in_flight))
     for name, value, limit in rows:
         print(f"{name:48} {value:8.2f}   ({limit})")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

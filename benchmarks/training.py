@@ -21,7 +21,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from alfworld_rl.backends.local import LocalBackend, builtin
-from alfworld_rl.types import Datum, LossSpec
+from alfworld_rl.types import Datum, LossSpec, TrainingStart
 
 RIVAL_BATCH = 8
 
@@ -58,13 +58,16 @@ def padded(model: torch.nn.Module, data: Sequence[Datum]) -> None:
         (loss / trained).backward()
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--base-model", default="alfworld-tiny")
     parser.add_argument("--episodes", type=int, default=24)
     parser.add_argument("--budgets", type=int, nargs="+", default=[2048, 8192, 32768], help="--micro-batch-tokens")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    arguments = parser.parse_args()
+    parser.add_argument("--short", action="store_true", help="the smallest run: does it still work? No speed is judged")
+    arguments = parser.parse_args(argv)
+    if arguments.short:
+        arguments.episodes, arguments.budgets = 2, [1024, 8192]
     torch.set_num_threads(arguments.threads)
 
     source = builtin.path(arguments.base_model) if arguments.base_model in builtin.NAMES else arguments.base_model
@@ -104,7 +107,8 @@ def main() -> int:
         f"ratio: {fastest / theirs:.2f}; gradients differ by at most {worst:.1e} between budgets and "
         f"{difference:.1e} from the rival's (claim: 1e-5)"
     )
-    return 0 if fastest > theirs and max(worst, difference) <= 1e-5 and memory == sorted(memory) else 1
+    same = max(worst, difference) <= 1e-5
+    return 0 if same and (arguments.short or (fastest > theirs and memory == sorted(memory))) else 1
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from alfworld_rl.errors import AlfworldRLError, UsageError
-from alfworld_rl.files import append_jsonl, atomic_write, file_lock, read_jsonl
+from alfworld_rl.files import append_jsonl, atomic_write, file_lock, read_json, read_jsonl, writable, write_jsonl
 
 
 def test_atomic_write_leaves_the_old_content_when_it_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,3 +60,30 @@ def test_one_process_holds_a_lock_and_a_killed_one_holds_none(tmp_path: Path) ->
         with file_lock(lock, "run a"):
             assert lock.exists()
     assert not lock.exists()
+
+
+def test_lines_are_written_in_one_piece_and_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "lines.jsonl"
+    append_jsonl(path, {"old": True})
+    write_jsonl(path, [{"text": "a\nb\u2028c"}, {"text": "é"}])
+    assert read_jsonl(path) == [{"text": "a\nb\u2028c"}, {"text": "é"}]
+    assert read_jsonl(tmp_path / "nothing.jsonl") == []
+    path.write_text('{"a": 1}\n[1]\n')
+    with pytest.raises(AlfworldRLError, match="line 2 is not a JSON object"):
+        read_jsonl(path)
+
+
+@pytest.mark.parametrize("content", [None, "{", "[1]", "[" * 100_000])
+def test_a_json_file_that_cannot_be_read_is_named(tmp_path: Path, content: str | None) -> None:
+    path = tmp_path / "state.json"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(AlfworldRLError, match=r"state\.json"):
+        read_json(path)
+
+
+def test_a_folder_is_made_or_said_why_not(tmp_path: Path) -> None:
+    assert writable(tmp_path / "a" / "b") is None
+    assert (tmp_path / "a" / "b").is_dir()
+    (tmp_path / "file").write_text("")
+    assert "cannot be made" in str(writable(tmp_path / "file" / "b"))

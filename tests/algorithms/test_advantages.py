@@ -35,9 +35,12 @@ def test_estimators_of_whole_trajectories(name, expected):
         assert of_trajectory == pytest.approx([value] * len(one.steps))
 
 
-def test_standardizing_equal_returns_is_no_division_by_zero():
-    for of_trajectory in advantages("standardized", [trajectory(True), trajectory(True)]):
-        assert of_trajectory.tolist() == [0]
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_equal_returns_or_a_single_one_are_no_division_by_zero(name):
+    with np.errstate(all="raise"):
+        for group in ([trajectory(True), trajectory(True)], [trajectory(True, turns=2)], [trajectory()] * 3):
+            for of_trajectory, one in zip(advantages(name, group), group, strict=True):
+                assert of_trajectory.tolist() == [0] * len(one.steps)
 
 
 def test_parameters_of_estimators_are_bound_by_name():

@@ -18,7 +18,7 @@ from alfworld_rl.backends.base import BackendError, BalanceError, CheckpointErro
 from alfworld_rl.backends.local import builtin
 from alfworld_rl.backends.trio import TrioBackend, TrioTrainer
 from alfworld_rl.errors import AlfworldRLError, UsageError
-from alfworld_rl.types import AdamParams, Datum, LossSpec, Sampled
+from alfworld_rl.types import AdamParams, Datum, LossSpec, Sampled, SamplingParams, TrainingStart
 from trio_server import API_KEY, MODEL, LearningEngine, Model, ScriptedEngine, Service, TrioServer
 from trio_server.faults import ALWAYS
 
@@ -64,8 +64,8 @@ def trainer(backend: TrioBackend) -> TrioTrainer:
     return backend.trainer(TrainingStart(base_model=MODEL), lora_rank=8, seed=0)
 
 
-def sample(sampler: Sampler, prompt: Sequence[int] = PROMPT, **options: int) -> Sampled:
-    return asyncio.run(sampler.sample(prompt, **{"max_tokens": 24, **options}))
+def sample(sampler: Sampler, prompt: Sequence[int] = PROMPT, *, n: int = 1, **options: int) -> Sampled:
+    return asyncio.run(sampler.sample(prompt, SamplingParams(**{"max_tokens": 24, **options}), n=n))
 
 
 def datum(sampler: Sampler, advantage: float, prompt: Sequence[int] = PROMPT, seed: int = 1) -> Datum:
@@ -220,11 +220,49 @@ def test_a_step_that_never_came_leaves_no_gradient_behind(server: TrioServer, se
     assert results[0] == pytest.approx(results[1], abs=1e-4)
 
 
+def test_a_deleted_checkpoint_is_gone_from_the_service(
+    backend: TrioBackend, trainer: TrioTrainer, service: Service
+) -> None:
+    state, weights, other = trainer.save_state("a"), trainer.save_sampler_weights("a"), trainer.save_state("b")
+    backend.delete(state)
+    assert set(service.checkpoints) == {weights, other}
+    backend.delete(weights)
+    assert set(service.checkpoints) == {other}
+    # What is gone already, on its own or with its run, is no error, and nothing else is taken for it.
+    backend.delete(state)
+    backend.delete("trio://no-such-run/training_state/b")
+    assert set(service.checkpoints) == {other}
+    for wrong in ("local://run/training_state/b", "trio://run/b"):
+        with pytest.raises(CheckpointError):
+            backend.delete(wrong)
+    backend.trainer(TrainingStart(state=other), lora_rank=0, seed=0).sampler()
+
+
+def test_a_checkpoint_that_cannot_be_deleted_says_so(
+    backend: TrioBackend, trainer: TrioTrainer, service: Service
+) -> None:
+    state = trainer.save_state("a")
+    service.faults.answer("DELETE .*/checkpoints/", 403, "forbidden", "not yours")
+    with pytest.raises(BackendError, match=f"deleting {state}"):
+        backend.delete(state)
+    assert state in service.checkpoints
+
+
+def test_it_says_what_it_can_do(backend: TrioBackend) -> None:
+    can = backend.capabilities(MODEL)
+    assert can.billed
+    assert can.trains
+    assert not can.full_finetuning
+    assert not can.saves_every_update
+    # PyTRIO gives logprobs at temperature 1, whatever it sampled with.
+    assert not can.behaviour_logprobs
+
+
 def test_the_longest_sequence_is_what_the_service_says(server: TrioServer, service: Service) -> None:
     service.models[0] = Model(MODEL, FOLDER, max_seq_len=9000, max_tokens_per_request=8000)
     backend = TrioBackend(max_in_flight=1)
-    assert backend.max_sequence_tokens(MODEL) == 8000
-    assert backend.max_sequence_tokens("another") is None
+    assert backend.capabilities(MODEL).max_sequence_tokens == 8000
+    assert backend.capabilities("another").max_sequence_tokens is None
     trainer = backend.trainer(TrainingStart(base_model=MODEL), lora_rank=8, seed=0)
     long_T = np.zeros(8001, np.int32)
     too_long = Datum(long_T, long_T, long_T == 0, long_T.astype(np.float32), long_T.astype(np.float32))
@@ -397,7 +435,8 @@ EVERYTHING: dict[str, Callable[[TrioBackend], object]] = {
     "GET .*/v1/events/": lambda backend: backend.trainer(
         TrainingStart(base_model=MODEL), lora_rank=8, seed=0
     ).save_state("a"),
-    "GET .*/models$": lambda backend: backend.max_sequence_tokens(MODEL),
+    "GET .*/checkpoints": lambda backend: backend.delete("trio://run/training_state/a"),
+    "GET .*/models$": lambda backend: backend.capabilities(MODEL),
 }
 
 
@@ -490,8 +529,9 @@ DYING = """
 import sys
 hook = sys.excepthook
 from alfworld_rl.backends.trio import TrioBackend
+from alfworld_rl.types import TrainingStart
 backend = TrioBackend(max_in_flight=1)
-trainer = backend.new_trainer({model!r}, lora_rank=8, seed=0)
+trainer = backend.trainer(TrainingStart(base_model={model!r}), lora_rank=8, seed=0)
 trainer.save_state("a")
 assert sys.excepthook is hook, "the SDK took over the reporting of errors"
 print("open", flush=True)

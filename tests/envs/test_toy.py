@@ -3,6 +3,7 @@
 import json
 import random
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -126,6 +127,27 @@ def test_tasks_can_be_held_out_of_an_environment_without_houses(workspace):
     folder = train.run(config, open_backend=opener(player=wanders))
     (line,) = folder.metrics()
     assert line["validation/games"] >= 1
+
+
+@pytest.mark.parametrize("given", [{}, {"temperature": 0.7}, {"top_p": 0.9}])
+@pytest.mark.parametrize("told", [True, False])
+def test_sampling_otherwise_than_is_told_is_warned_of_once(workspace, capsys, given, told):
+    """Where a backend's logprobs are not those of the sampling, the ratio of probabilities is wrong."""
+    can = replace(LOCAL, behaviour_logprobs=told)
+    config = train.TrainConfig.from_flat(
+        {
+            "backend": "test_toy:SCRIPTED",
+            "environment": "envs.toy:family",
+            "max_steps": 2,
+            "games_per_batch": 2,
+            "group_size": 2,
+            "swanlab_mode": "disabled",
+            **given,
+        }
+    )
+    train.run(config, open_backend=opener(player=wanders, capabilities=can))
+    warned = capsys.readouterr().out.count("Warning: this backend gives logprobs at temperature 1")
+    assert warned == (1 if given and not told else 0)
 
 
 def test_an_environment_that_is_not_there_is_one_sentence(workspace, capsys):

@@ -389,7 +389,10 @@ class Service:
         return _run_info(self._training_run(cuid))
 
     def list_run_checkpoints(self, cuid: str, *, data: Any, query: Mapping[str, str]) -> BaseModel:
-        return self._listed([c for c in self.checkpoints.values() if c.run.cuid == cuid], query)
+        found = [checkpoint for checkpoint in self.checkpoints.values() if checkpoint.run.cuid == cuid]
+        if not found:
+            self._training_run(cuid)  # refused where there never was one
+        return self._listed(found, query)
 
     def list_checkpoints(self, *, data: Any, query: Mapping[str, str]) -> BaseModel:
         return self._listed(list(self.checkpoints.values()), query)
@@ -827,7 +830,7 @@ def _checkpoint_info(checkpoint: SavedCheckpoint) -> CheckpointResponse:
         training_run_cuid=run.cuid,
         workspace_cuid=WORKSPACE,
         name=parsed.name,
-        checkpoint_type="training" if parsed.kind == "training_state" else "sampler",
+        checkpoint_type="TRAINING" if parsed.kind == "training_state" else "SAMPLER",
         status="READY",
         checkpoint_uri=checkpoint.uri,
         model=run.model.name,

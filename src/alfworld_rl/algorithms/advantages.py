@@ -45,8 +45,10 @@ def standardized(
 
 @ESTIMATORS.register("leave-one-out", "the return less the mean return of the others: RLOO")
 def leave_one_out(trajectories: Sequence[Trajectory], rewards: Sequence[Numbers_S]) -> list[Numbers_S]:
-    """A_i = R_i - mean(R_j, j != i) at every step (arXiv 2402.14740)."""
+    """A_i = R_i - mean(R_j, j != i) at every step (arXiv 2402.14740); 0 where there is no other."""
     returns_G = _returns(rewards)
+    if len(returns_G) < 2:
+        return _same_at_every_step(np.zeros_like(returns_G), rewards)
     others_G = (returns_G.sum() - returns_G) / (len(returns_G) - 1)
     return _same_at_every_step(returns_G - others_G, rewards)
 

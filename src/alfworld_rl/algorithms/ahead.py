@@ -1,6 +1,7 @@
 """Rollouts of the next updates while this one trains: the weights they were sampled with are some updates old."""
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -40,8 +41,9 @@ class PlaysAhead:
             future.cancel()
         if self._running is not None:
             loop, ended = self._running
-            if not ended.is_set():
-                loop.call_soon_threadsafe(lambda: [task.cancel() for task in asyncio.all_tasks(loop)])
+            with contextlib.suppress(RuntimeError):  # it ended just now, and its loop is closed
+                if not ended.is_set():
+                    loop.call_soon_threadsafe(lambda: [task.cancel() for task in asyncio.all_tasks(loop)])
         self._executor.shutdown(wait=True)
 
     def batch(self, trainer: Trainer, position: int, update: int) -> Batch:

@@ -495,9 +495,13 @@ class TrioBackend:
         rest, run = self._service.client.create_rest_client(), Checkpoint.parse(uri).run
 
         async def delete() -> None:
-            for saved in (await rest.list_checkpoints_async(run)).checkpoints:
-                if saved.path == uri:
-                    await rest.delete_checkpoint_async(run, saved.checkpoint_id)
+            try:
+                for saved in (await rest.list_checkpoints_async(run)).checkpoints:
+                    if saved.path == uri:
+                        await rest.delete_checkpoint_async(run, saved.checkpoint_id)
+            except Exception as error:
+                if getattr(error, "status_code", 0) != 404:  # gone already, or its whole run is
+                    raise
 
         self._service.run(delete, f"deleting {uri}")
 

@@ -243,7 +243,7 @@ def behaviour(log_softmax: torch.Tensor, temperature: float, top_p: float) -> li
         if math.fsum(probabilities[one] for one in kept) >= top_p:
             break
     mass = math.fsum(probabilities[token] for token in kept)
-    return [math.log(p / mass) if token in kept else -math.inf for token, p in enumerate(probabilities)]
+    return [math.log(p / mass) if p and token in kept else -math.inf for token, p in enumerate(probabilities)]
 
 
 @pytest.mark.parametrize(("temperature", "top_p"), [(1.0, 1.0), (1.3, 1.0), (0.6, 1.0), (1.0, 0.7), (1.4, 0.8)])
