@@ -84,7 +84,7 @@ def test_an_unwritable_folder_is_refused(tmp_path: Path) -> None:
 def test_a_resumed_run_may_last_longer_but_not_learn_otherwise(tmp_path: Path) -> None:
     new(tmp_path, "a", max_steps=5, learning_rate=1e-4)
     _, longer = resumed(tmp_path, "train", TrainConfig.from_flat({"resume": "a", "max_steps": 9}), "a", more_updates)
-    assert (longer.run.max_steps, longer.optimizer.learning_rate, longer.run.resume) == (9, 1e-4, "a")
+    assert (longer.run.max_steps, longer.optimizer.learning_rate) == (9, 1e-4)
     other = TrainConfig.from_flat({"learning_rate": 1e-3, "seed": 1, "resume": "a"})
     with pytest.raises(UsageError, match=r"--learning-rate was 0\.0001, not 0\.001; --seed was 42, not 1"):
         resumed(tmp_path, "train", other, "a", more_updates)
@@ -100,7 +100,7 @@ def test_flags_that_contradict_what_is_saved_are_refused_together(tmp_path: Path
     assert "--include-admissible-actions was None, not True" in str(raised.value)
     new(tmp_path, "b", init_from="local://x/sampler_weights/y")
     _, config = resumed(tmp_path, "train", TrainConfig.from_flat({"resume": "b", "save_every": 3}), "b")
-    assert (config.run.init_from, config.run.save_every, config.run.resume) == ("local://x/sampler_weights/y", 3, "b")
+    assert (config.run.init_from, config.run.save_every) == ("local://x/sampler_weights/y", 3)
 
 
 def test_a_flag_that_is_given_as_it_was_is_no_contradiction(tmp_path: Path) -> None:

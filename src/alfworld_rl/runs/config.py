@@ -75,7 +75,9 @@ def resumed[C: Config](
             f"run {resume} cannot go on with other settings: "
             + "; ".join(f"{flag_name(name)} was {before[name]}, not {now[name]}" for name in fixed)
         )
-    config = saved.replace(**{name: now[name] for name in asked.given & changeable if now[name] is not None})
+    # `resume` itself stays out: beside the --init-from that a run was started with it would be a contradiction.
+    changed = (asked.given & changeable) - {"resume"}
+    config = saved.replace(**{name: now[name] for name in changed if now[name] is not None})
     if lacking := [name for name in kind.settings if name not in values]:
         shown = ", ".join(f"{flag_name(name)} {before[name]}" for name in lacking if before[name] not in (None, []))
         print(f"settings.json is of an older version; what it does not say is taken as it is by default: {shown}")
