@@ -33,9 +33,10 @@ Player = Callable[[str, int, float], str]
 
 
 def random_player(prompt: str, seed: int, weights: float) -> str:
-    """An admissible command or, one time in four, rubbish."""
+    """An admissible command (of two that always are, where none is listed) or, one time in four, rubbish."""
     choice = random.Random(f"{seed}/{weights}")
-    listed = re.findall(r"Admissible commands:\n(.*?)(?:<\||\n</tool)", prompt, re.DOTALL)[-1]
+    lists = re.findall(r"Admissible commands:\n(.*?)(?:<\||\n</tool)", prompt, re.DOTALL)
+    listed = lists[-1] if lists else "look\ninventory"
     return call(choice.choice(listed.splitlines())) if choice.random() < 0.75 else "I give up."
 
 

@@ -25,7 +25,7 @@ from alfworld_rl.imitation.demonstrations import Mistakes
 from alfworld_rl.imitation.recipe import Imitation
 from alfworld_rl.imitation.sources import Demonstrations, Play
 from alfworld_rl.rollouts import Limits, Sampling
-from alfworld_rl.runs.config import CHANGEABLE, RunConfig, resumed
+from alfworld_rl.runs.config import RunConfig, resumed
 from alfworld_rl.runs.cost import Cost, CostConfig, Estimate, estimate, measure
 from alfworld_rl.runs.folder import RunFolder
 from alfworld_rl.runs.run import OpenBackend, RunPlan, open_run
@@ -125,7 +125,7 @@ def run(config: SftConfig, *, open_backend: OpenBackend = open_backend) -> RunFo
     """
     runs, resume, folder = home() / "runs", config.run.resume, None
     if resume is not None:
-        folder, config = resumed(runs, "sft", config, resume, CHANGEABLE)
+        folder, config = resumed(runs, "sft", config, resume)
     cost = Cost.of_model(config.cost, config.backend.capabilities, config.backend.model)
     if not config.dry_run:
         check_tracking(config.track)

@@ -21,7 +21,7 @@ from alfworld_rl.errors import UsageError
 from alfworld_rl.evaluation.record import ResultRow
 from alfworld_rl.games.scenes import split_by_scene
 from alfworld_rl.rollouts import Trajectory
-from alfworld_rl.runs.config import CHANGEABLE, RunConfig, resumed
+from alfworld_rl.runs.config import RunConfig, resumed
 from alfworld_rl.runs.cost import Cost, CostConfig, estimate, measure
 from alfworld_rl.runs.folder import RunFolder
 from alfworld_rl.runs.run import OpenBackend, Run, RunPlan, open_run
@@ -80,7 +80,7 @@ def run(config: TrainConfig, *, open_backend: OpenBackend = open_backend) -> Run
     """
     runs, resume, folder = home() / "runs", config.run.resume, None
     if resume is not None:
-        folder, config = resumed(runs, "train", config, resume, _changeable(config))
+        folder, config = resumed(runs, "train", config, resume, _may_grow)
     else:
         config = config.with_defaults(BACKENDS[config.backend.backend].training_presets(config.backend.base_model))
     cost = Cost.of_model(config.cost, config.backend.capabilities, config.backend.model)
@@ -105,6 +105,7 @@ def run(config: TrainConfig, *, open_backend: OpenBackend = open_backend) -> Run
         seed=config.run.seed,
         max_trajectory_tokens=config.episode.max_trajectory_tokens,
         init_from=config.run.init_from,
+        may_grow=bool(_may_grow(config)),
     )
     with contextlib.ExitStack() as stack:
         run = stack.enter_context(
@@ -163,9 +164,9 @@ def run(config: TrainConfig, *, open_backend: OpenBackend = open_backend) -> Run
     return folder
 
 
-def _changeable(config: TrainConfig) -> frozenset[str]:
-    # More updates change what is learned where the learning rate depends on how many there are.
-    return CHANGEABLE | {"max_steps"}
+def _may_grow(config: TrainConfig) -> frozenset[str]:
+    """A run may be given more updates, unless the learning rate of all depends on how many there are."""
+    return frozenset({"max_steps"} if config.optimizer.schedule == "constant" else ())
 
 
 def _training_tasks(config: TrainConfig, family: EnvironmentFamily) -> tuple[Sequence[Task], Sequence[Task]]:

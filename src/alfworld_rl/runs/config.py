@@ -1,7 +1,7 @@
 """A run's own settings, and those of a run that goes on."""
 
 import re
-from collections.abc import Set
+from collections.abc import Callable, Set
 from pathlib import Path
 from typing import Annotated
 
@@ -48,9 +48,15 @@ CHANGEABLE = frozenset(
 
 
 def resumed[C: Config](
-    runs: Path, command: str, asked: C, resume: str, changeable: Set[str] = CHANGEABLE
+    runs: Path,
+    command: str,
+    asked: C,
+    resume: str,
+    also_changeable: Callable[[C], Set[str]] = lambda saved: frozenset(),
 ) -> tuple[RunFolder, C]:
     """The folder of a run that goes on, and its settings: as saved, with the changeable flags that were given now.
+
+    `also_changeable` tells which flags beside `CHANGEABLE` may change in a run of these saved settings.
 
     Settings that an older version did not know take their present defaults, which is said and written down, so that
     they stay what they are. Raises UsageError naming every given flag that would make it a different run.
@@ -62,14 +68,16 @@ def resumed[C: Config](
         saved = kind.from_flat({name: value for name, value in values.items() if value is not None})
     except UsageError as error:
         raise AlfworldRLError(f"{folder.settings_file} is damaged ({error})") from None
-    now, before = asked.to_flat(), saved.to_flat()
+    now, before, changeable = asked.to_flat(), saved.to_flat(), CHANGEABLE | also_changeable(saved)
     fixed = [name for name in sorted(asked.given - changeable) if before[name] != now[name]]
     if fixed:
         raise UsageError(
             f"run {resume} cannot go on with other settings: "
             + "; ".join(f"{flag_name(name)} was {before[name]}, not {now[name]}" for name in fixed)
         )
-    config = saved.replace(**{name: now[name] for name in asked.given & changeable if now[name] is not None})
+    # `resume` itself stays out: beside the --init-from that a run was started with it would be a contradiction.
+    changed = (asked.given & changeable) - {"resume"}
+    config = saved.replace(**{name: now[name] for name in changed if now[name] is not None})
     if lacking := [name for name in kind.settings if name not in values]:
         shown = ", ".join(f"{flag_name(name)} {before[name]}" for name in lacking if before[name] not in (None, []))
         print(f"settings.json is of an older version; what it does not say is taken as it is by default: {shown}")

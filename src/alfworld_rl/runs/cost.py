@@ -107,15 +107,19 @@ class Cost:
 
     @classmethod
     def of_model(cls, config: CostConfig, capabilities: Capabilities, base_model: str) -> "Cost":
-        """Raises UsageError for a price file that cannot be read, or a ceiling where prices are not known."""
+        """Whoever gives a price file pays, whatever the backend.
+
+        Raises UsageError for a price file that cannot be read, or a ceiling where prices are not known.
+        """
+        billed = capabilities.billed or config.prices is not None
         prices: Prices | None = Prices.load(config.prices)
         if prices and prices.models and base_model not in prices.models:
-            if config.max_cost is not None and capabilities.billed:
+            if config.max_cost is not None and billed:
                 raise UsageError(
                     f"--max-cost needs the prices of {base_model}, which are not known; give them with --prices FILE"
                 )
             prices = None
-        return cls(capabilities.billed, prices, config.max_cost)
+        return cls(billed, prices, config.max_cost)
 
     def of(self, usage: Usage) -> float:
         """In the prices' currency; 0 where nothing is billed or prices are not known."""

@@ -181,6 +181,10 @@ class RunFolder:
     def add_metrics(self, metrics: Mapping[str, Any]) -> None:
         append_jsonl(self.metrics_file, metrics)
 
+    def replace_last_metrics(self, metrics: Mapping[str, Any]) -> None:
+        """Write the last update's metrics again."""
+        write_jsonl(self.metrics_file, [*self.metrics()[:-1], metrics])
+
     def add_trajectories(self, rows: Iterable[Mapping[str, Any]]) -> None:
         for row in rows:
             append_jsonl(self.trajectories_file, row)

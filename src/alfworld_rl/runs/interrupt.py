@@ -42,9 +42,13 @@ class StopRequest:
             self._may_leave = False
 
     def handle(self, number: int) -> None:
-        """Take a signal in; raises Interrupted where the work under way may be left."""
+        """Take a signal in; raises Interrupted where the work under way may be left, and for a second Ctrl-C anywhere.
+
+        What is on the disk is whole at any moment, and whoever asks twice may be waiting for a service that hangs.
+        Other signals come twice by themselves, to a process and to its group.
+        """
         again, self.number = self.asked, number
-        if self._may_leave and (again or number != signal.SIGINT):
+        if (again and number == signal.SIGINT) or (self._may_leave and (again or number != signal.SIGINT)):
             raise Interrupted(number)
         if again:
             print("\nsaving; this takes a moment", file=sys.stderr, flush=True)

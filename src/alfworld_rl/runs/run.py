@@ -116,6 +116,7 @@ class Run:
     position: int = field(init=False)
     usage: Usage = field(init=False)
     _most_expensive: Usage = field(init=False, default_factory=Usage)
+    _validation: Usage = field(init=False, default_factory=Usage)
     _saved_at: float = field(init=False, default_factory=time.monotonic)
     # False from the first optimizer step of an update to its end: the weights are then those of no update.
     _between_updates: bool = field(init=False, default=True)
@@ -136,6 +137,7 @@ class Run:
         started = time.monotonic()
         try:
             with self.progress:
+                self._validate_if_left_out(validation)
                 for update in self.updates():
                     self._one(recipe, update, validation)
             if self.update and not self._saved_for_good():
@@ -154,7 +156,7 @@ class Run:
     def updates(self) -> Iterator[int]:
         """The numbers of the updates that are left, from 0, until the run is asked to end or could cost too much."""
         while self.update < self.plan.max_steps and not self.stop.asked:
-            if not self.cost.affordable(self.usage, self._most_expensive):
+            if not self.cost.affordable(self.usage, self._most_expensive + self._validation):
                 print(
                     f"One more update could cost more than --max-cost {self.cost.ceiling_text}; "
                     f"go on with --resume {self.folder.name} and a higher --max-cost"
@@ -178,20 +180,20 @@ class Run:
             seed_path=(self.plan.seed, update),
         )
         trained = time.monotonic()
-        metrics = self._count(batch, done)
+        used = batch.usage + Usage(trained=done.trained_tokens)
+        metrics = self._count(batch, done, used)
         metrics |= {"time/data": made - started, "time/train": trained - made, "time/update": trained - started}
         for note in batch.notes:
             self.progress.say(note)
-        self._commit(batch, metrics, validation)
+        self._commit(batch, metrics, used, validation)
         if line := recipe.line(self.update, metrics):
-            money = self.cost.text(batch.usage + Usage(trained=done.trained_tokens))
+            money = self.cost.text(used)
             self.progress.say(
                 f"update {self.update}/{self.plan.max_steps}  {line} ({money})  {seconds(trained - started)}"
             )
 
-    def _count(self, batch: Batch, done: Update) -> dict[str, float]:
-        """Take the update into `position` and `usage`; returns its metrics."""
-        used = batch.usage + Usage(trained=done.trained_tokens)
+    def _count(self, batch: Batch, done: Update, used: Usage) -> dict[str, float]:
+        """Take the update, which `used` so much, into `position` and `usage`; returns its metrics."""
         self.position = batch.position
         self.usage += used
         if self.cost.of(used) > self.cost.of(self._most_expensive):
@@ -202,6 +204,12 @@ class Run:
             "train/tokens_billed": done.trained_tokens,
             "trainer/optimizer_steps": done.optimizer_steps,
             "trainer/update_skipped": float(done.skipped),
+            **self._totals(used),
+        }
+
+    def _totals(self, used: Usage) -> dict[str, float]:
+        """What the run has used so far, and what it cost; `used` is the last update's part of it."""
+        return {
             "trainer/total_prefill_tokens": self.usage.prefill,
             "trainer/total_cached_tokens": self.usage.cached,
             "trainer/total_sampled_tokens": self.usage.sampled,
@@ -209,35 +217,67 @@ class Run:
             **self.cost.metrics(used, self.usage),
         }
 
-    def _commit(self, batch: Batch, metrics: dict[str, float], validation: Validation | None) -> None:
+    def _commit(self, batch: Batch, metrics: dict[str, float], used: Usage, validation: Validation | None) -> None:
         """Put a finished update on the disk: checkpoint, metrics, and last the record that makes it true."""
         self.update += 1
         self._between_updates = True
         started = time.monotonic()
-        last = self.update == self.plan.max_steps
-        saving = last or bool(self.plan.save_every and self.update % self.plan.save_every == 0)
-        validating = validation is not None and validation.due(self.update, saving)
-        if saving or validating:
+        validating = validation is not None and validation.due(self.update, self._saves_for_good())
+        if validating or self._saves_for_good():
             self._save()
         elif self._rolling_due():
             self._saved(self.trainer.save_state(self._checkpoint_name(ROLLING)), None)
         metrics["time/save"] = time.monotonic() - started
+        failure: AlfworldRLError | None = None
         if validation is not None and validating and not self.stop.asked:
-            metrics |= self._validate(validation)
+            # The update stands, whatever becomes of its validation, which is made up for when the run goes on.
+            try:
+                with self.stop.leave():
+                    metrics |= self._validate(validation, used)
+            except Interrupted:
+                pass
+            except AlfworldRLError as error:
+                failure = error
         self.folder.add_metrics({"update": self.update, **metrics})
         self.folder.add_trajectories({"update": self.update, **row} for row in batch.samples)
         self._write_record()
         self.tracker.log(metrics, self.update)
+        if failure is not None:
+            raise failure
 
-    def _validate(self, validation: Validation) -> dict[str, float]:
-        metrics = validation.measure(self.trainer.sampler(), self.runner)
+    def _validate(self, validation: Validation, used: Usage) -> dict[str, float]:
+        """Measure the present weights, which were just saved; the update before used `used`. Returns the metrics."""
+        metrics, played = validation.measure(self.trainer.sampler(), self.runner)
+        self.usage += played
+        self._validation = played
         success, saved, best = metrics["validation/success_rate"], self.record.saved, self.record.best
         assert saved is not None
         assert saved.sampler_uri is not None
         if best is None or success >= best.success_rate:
-            self.record = replace(self.record, best=Best(self.update, success, saved.sampler_uri))
+            best = Best(self.update, success, saved.sampler_uri)
+        self.record = replace(self.record, best=best, saved=replace(saved, usage=self.usage))
         self.progress.say(validation.line(metrics, self.update))
-        return metrics
+        return {**metrics, **self._totals(used + played)}
+
+    def _validate_if_left_out(self, validation: Validation | None) -> None:
+        """Measure the update that the run goes on from, if it was to be and the run ended before it was."""
+        if validation is None or not self.update or not validation.due(self.update, self._saves_for_good()):
+            return
+        *_, last = self.folder.metrics()
+        if "validation/success_rate" in last or not self._saved_for_good():
+            return
+        with self.stop.leave():
+            cost = last.get("trainer/cost", 0.0)
+            measured = self._validate(validation, Usage())
+        if "trainer/cost" in measured:
+            measured["trainer/cost"] += cost
+        self.folder.replace_last_metrics({**last, **measured})
+        self._write_record()
+
+    def _saves_for_good(self) -> bool:
+        """Whether the settings ask for a save after the present update."""
+        every = self.plan.save_every
+        return self.update == self.plan.max_steps or bool(every and self.update % every == 0)
 
     def _rolling_due(self) -> bool:
         can = self.backend.capabilities(self.plan.base_model).saves_every_update
@@ -326,7 +366,10 @@ def _record_to_go_on_from(folder: RunFolder, plan: RunPlan, resume: bool) -> Rec
         return Record(update=0, usage=Usage(), games=plan.tasks)
     if before is None:
         folder.go_back_to(0)
-        return Record(update=0, usage=Usage(), games=plan.tasks, resumes=1)
+        # Written before anything is saved: the names of what is saved tell how often the run went on.
+        record = Record(update=0, usage=Usage(), games=plan.tasks, resumes=1)
+        folder.write_record(record)
+        return record
     if before.games != plan.tasks:
         raise UsageError(
             f"run {folder.name} learned from other games than these; give the --data-root it was started with"

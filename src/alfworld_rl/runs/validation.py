@@ -46,8 +46,8 @@ class Validation:
         """Whether `update`, counted from 1, is measured; `saving` is whether it is saved for good anyway."""
         return update % self.every == 0 if self.every else saving
 
-    def measure(self, sampler: Sampler, runner: asyncio.Runner) -> dict[str, float]:
-        """`validation/` metrics of the sampler's weights: success rate, steps, share of invalid actions."""
+    def measure(self, sampler: Sampler, runner: asyncio.Runner) -> tuple[dict[str, float], Usage]:
+        """`validation/` metrics of the sampler's weights: success rate, steps, share of invalid actions. And the usage."""
         started = time.monotonic()
         groups = runner.run(
             rollout(
@@ -61,15 +61,17 @@ class Validation:
                 in_flight=self.in_flight,
             )
         )
-        found = rollout_metrics(groups, sum((group.usage for group in groups), Usage()))
+        used = sum((group.usage for group in groups), Usage())
+        found = rollout_metrics(groups, used)
         steps = found["rollout/steps_mean"]
-        return {
+        metrics = {
             "validation/games": len(self.tasks),
             "validation/success_rate": found["reward/success_rate"],
             "validation/steps_mean": steps,
             "validation/invalid_action_rate": found["rollout/invalid_actions_mean"] / steps if steps else 0.0,
             "time/validation": time.monotonic() - started,
         }
+        return metrics, used
 
     def line(self, metrics: dict[str, float], update: int) -> str:
         """What a person reads about a measurement."""
