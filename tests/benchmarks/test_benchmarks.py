@@ -35,6 +35,11 @@ def test_every_benchmark_is_run_here():
     assert {path.stem for path in BENCHMARKS.glob("*.py")} <= tested
 
 
+def test_async_updates(capsys):
+    assert run("async_updates") == 0
+    assert "of the wall time" in capsys.readouterr().out
+
+
 def test_gpu(capsys):
     assert run("gpu") == 0
     assert capsys.readouterr().out

@@ -18,6 +18,9 @@ class RewardConfig(Config):
     reward: Annotated[str, Name(REWARDS)] = option("document", "reward")
     reward_parameters: ParametersConfig = RewardParameters()
 
+    def conflicts(self) -> list[str]:
+        return self.reward_parameters.unused(self.reward)
+
     def function(self) -> Reward:
         """The reward with its parameters."""
         return REWARDS.bind(self.reward, **self.reward_parameters.of(self.reward))
@@ -69,6 +72,9 @@ class PolicyGradientConfig(Config):
     minibatches: int = option(1, "optimizer steps of one pass", ge=1)
     kl_coef: float = option(0.0, "weight of the penalty for leaving the starting policy", ge=0)
     dynamic_sampling: int = option(0, "replace groups without a gradient by up to this many more games an update", ge=0)
+
+    def conflicts(self) -> list[str]:
+        return self.estimator_parameters.unused(self.advantage)
 
     def estimator(self) -> Estimator:
         """The advantage estimator with its parameters."""

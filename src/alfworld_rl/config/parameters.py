@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from pydantic import create_model
 
 from alfworld_rl.config.base import Config
-from alfworld_rl.config.fields import option
+from alfworld_rl.config.fields import flag_name, option
 from alfworld_rl.registry import Registry
 
 
@@ -18,6 +18,15 @@ class ParametersConfig(Config):
 
     #: For each name, the function's parameters and the flat names of their settings.
     flat_names: ClassVar[Mapping[str, Mapping[str, str]]] = {}
+
+    def unused(self, chosen: str) -> list[str]:
+        """A sentence for each parameter that was set of another function than the chosen one: it would do nothing."""
+        return [
+            f"{flag_name(flat)} is a parameter of {name}, which is not chosen"
+            for name, flats in self.flat_names.items()
+            for flat in flats.values()
+            if name != chosen and getattr(self, flat) != self.settings[flat].default
+        ]
 
     def of(self, name: str) -> dict[str, Any]:
         """The parameters of the function called `name`, for `Registry.bind`; none for one that was not registered."""
