@@ -169,7 +169,6 @@ class Run:
         with self.stop.leave():
             batch = recipe.batch(self.trainer, self.position, update)
         made = time.monotonic()
-        self._between_updates = not batch.data
         done = optimize(
             self.trainer,
             batch.data,
@@ -178,6 +177,7 @@ class Run:
             epochs=batch.epochs,
             minibatches=batch.minibatches,
             seed_path=(self.plan.seed, update),
+            before_step=self._leave_the_last_update,
         )
         trained = time.monotonic()
         used = batch.usage + Usage(trained=done.trained_tokens)
@@ -191,6 +191,9 @@ class Run:
             self.progress.say(
                 f"update {self.update}/{self.plan.max_steps}  {line} ({money})  {seconds(trained - started)}"
             )
+
+    def _leave_the_last_update(self) -> None:
+        self._between_updates = False
 
     def _count(self, batch: Batch, done: Update, used: Usage) -> dict[str, float]:
         """Take the update, which `used` so much, into `position` and `usage`; returns its metrics."""
