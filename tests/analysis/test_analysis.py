@@ -6,9 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from alfworld_rl.runs.settings import TrainSettings
+from matplotlib.axes import Axes
+from matplotlib.container import BarContainer, ErrorbarContainer
+from matplotlib.figure import Figure
 
 from alfworld_rl.cli import main
+from alfworld_rl.evaluation.statistics import wilson_interval
 from alfworld_rl.runs.folder import RunFolder
 
 Write = Callable[..., Path]
@@ -44,6 +47,35 @@ def write(tmp_path: Path) -> Write:
     return write
 
 
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+    """The figures that are saved while a test runs, as matplotlib holds them."""
+    figures: list[Figure] = []
+    save = Figure.savefig
+
+    def savefig(figure: Figure, *arguments: Any, **options: Any) -> None:
+        figures.append(figure)
+        save(figure, *arguments, **options)
+
+    monkeypatch.setattr(Figure, "savefig", savefig)
+    return figures
+
+
+def heights(axes: Axes) -> list[list[float]]:
+    """The heights of the bars, series by series."""
+    bars = [container for container in axes.containers if isinstance(container, BarContainer)]
+    return [[bar.get_height() for bar in container] for container in bars]
+
+
+def whiskers(axes: Axes) -> list[list[tuple[float, float]]]:
+    """The ends of the error bars, series by series."""
+    errors = [container for container in axes.containers if isinstance(container, ErrorbarContainer)]
+    return [
+        [(segment[0][1], segment[1][1]) for lines in container.lines[2] for segment in lines.get_segments()]
+        for container in errors
+    ]
+
+
 def analyse(tmp_path: Path, **files: Path) -> tuple[int, Path]:
     figure = tmp_path / "out" / "figure.png"
     labelled = [f"{label}={path}" for label, path in files.items()]
@@ -51,11 +83,23 @@ def analyse(tmp_path: Path, **files: Path) -> tuple[int, Path]:
 
 
 def test_draws_files_of_other_programs_and_compares_them(
-    write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str], drawn: list[Figure]
 ) -> None:
     code, figure = analyse(tmp_path, base=write("a.jsonl", [0]), after=write("b.jsonl", [0, 1, 2]))
     assert code == 0
-    assert figure.read_bytes().startswith(b"\x89PNG")
+    (shown,) = drawn
+    by_split, overall, invalid = shown.axes
+    assert [text.get_text() for text in by_split.get_xticklabels()] == ["base", "after"]
+    assert heights(by_split) == [pytest.approx([1 / 6, 3 / 6])] * 2  # one series a split
+    assert [text.get_text() for text in by_split.get_legend().get_texts()] == ["valid seen", "valid unseen"]
+    of_split = [pytest.approx(wilson_interval(won, 6)) for won in (1, 3)]
+    assert whiskers(by_split) == [of_split, of_split]
+    assert whiskers(overall) == [[pytest.approx(wilson_interval(won, 12)) for won in (2, 6)]]
+    (line,) = [line for line in overall.lines if line.get_linestyle() == "-"]
+    assert list(line.get_ydata()) == pytest.approx([2 / 12, 6 / 12])
+    (line,) = invalid.lines
+    assert list(line.get_ydata()) == [1, 1]
+    assert [note.get_text() for note in by_split.texts] == ["16.7%", "50.0%"] * 2
     assert [path.name for path in figure.parent.iterdir()] == ["figure.png"]
     out = capsys.readouterr().out
     assert "base -> after: +33.3% on the same 12 games; 4 won only by after, 0 only by base" in out
@@ -212,19 +256,31 @@ def test_a_figure_that_cannot_be_written_is_refused_first(
 
 
 def test_learning_curves_are_drawn_over_the_seeds_of_a_setting(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], drawn: list[Figure]
 ) -> None:
     (tmp_path / "08-alfworld").mkdir()
     monkeypatch.chdir(tmp_path)
     for seed, updates in ((1, 7), (2, 5)):
-        folder = RunFolder.new(tmp_path / "08-alfworld" / "runs", TrainSettings(run_name=f"rl-{seed}"))
+        folder = RunFolder.new(tmp_path / "08-alfworld" / "runs", f"rl-{seed}", "train", {})
         for update in range(updates):
             values = {"reward/success_rate": update / 8, "rollout/steps_mean": 20, "rollout/invalid_actions_mean": 3}
             folder.add_metrics({"update": update + 1, **values})
-    RunFolder.new(tmp_path / "08-alfworld" / "runs", TrainSettings(run_name="empty"))
+    RunFolder.new(tmp_path / "08-alfworld" / "runs", "empty", "train", {})
     assert main(["curves", "--runs", "$mean$=rl-1,rl-2", "one=rl-1"]) == 0
     figure = tmp_path / "08-alfworld" / "images" / "learning_curves.png"
-    assert figure.read_bytes().startswith(b"\x89PNG")
+    assert figure.exists()
+    (shown,) = drawn
+    won, steps, invalid = shown.axes
+    together, first, second, alone = (list(line.get_ydata()) for line in won.lines)
+    # Means of the last five updates; both seeds rise by 1/8 an update, and their mean ends with the shorter one.
+    smooth = [0, 0.5, 1, 1.5, 2, 3, 4]
+    assert first == alone == pytest.approx([value / 8 for value in smooth])
+    assert second == together == pytest.approx([value / 8 for value in smooth[:5]])
+    assert [len(line.get_xdata()) for line in won.lines] == [5, 7, 5, 7]
+    assert won.lines[0].get_linewidth() > won.lines[1].get_linewidth()
+    assert [text.get_text() for text in won.get_legend().get_texts()] == ["$mean$", "one"]
+    assert all(set(line.get_ydata()) == {20} for line in steps.lines)
+    assert all(set(line.get_ydata()) == {3} for line in invalid.lines)
     for wrong, said in (
         (["a=rl-1,nothing"], "there is no run nothing"),
         (["a=empty"], "no finished update"),

@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from alfworld_rl.evaluation.command import evaluate
-from alfworld_rl.runs.settings import EvalSettings
 
 from agent_models import call
 from alfworld_rl.backends.base import BalanceError, SamplingError
+from alfworld_rl.cli import main
+from alfworld_rl.commands import eval as command
+from alfworld_rl.commands.eval import EvalConfig
 from alfworld_rl.errors import AlfworldRLError, UsageError
 from alfworld_rl.evaluation.results import read_results
-from alfworld_rl.files import whole_lines
+from alfworld_rl.files import read_jsonl
 from alfworld_rl.games import discover, generate
 from alfworld_rl.world import Game
 from scripted_backend import ScriptedBackend, opener
@@ -64,8 +65,10 @@ def output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def run(data_root: Path, output: Path, *, backend: dict[str, Any] | None = None, **changes: Any) -> Mapping[str, Any]:
     small: dict[str, Any] = {"max_episode_steps": 3, "max_trajectory_tokens": 60_000, "games_per_batch": 3}
-    settings = EvalSettings(backend="local", data_root=data_root, output=output, **(small | changes))
-    return evaluate(settings, open_backend=opener(**(backend or {})))
+    small |= {"backend": "local", "data_root": data_root, "output": output}
+    if "concurrency" in changes:
+        del small["games_per_batch"]
+    return command.run(EvalConfig.from_flat(small | changes), open_backend=opener(**(backend or {})))
 
 
 def test_every_game_once_with_all_that_others_read(
@@ -92,7 +95,7 @@ def test_every_game_once_with_all_that_others_read(
 
 def test_metrics_are_those_of_the_lines(data_root: Path, output: Path) -> None:
     metrics = run(data_root, output)["metrics"]
-    lines = [line for line in whole_lines(output) if line["type"] == "trajectory"]
+    lines = [line for line in read_jsonl(output) if line["type"] == "trajectory"]
     steps = sum(line["steps"] for line in lines)
     assert metrics["eval/all/reward_mean"] == pytest.approx(sum(line["reward"] for line in lines) / 9)
     assert metrics["eval/all/invalid_actions_mean"] == sum(line["invalid_action_count"] for line in lines) / 9
@@ -108,13 +111,68 @@ def test_the_score_does_not_depend_on_how_many_games_are_in_flight(data_root: Pa
     assert len({output.read_bytes() for output in outputs}) == 1
 
 
+def test_games_per_batch_is_another_name_of_concurrency(data_root: Path, tmp_path: Path) -> None:
+    for name, flag in (("a", "games_per_batch"), ("b", "concurrency")):
+        asked = EvalConfig.from_flat({flag: 5})
+        assert asked.in_flight == 5
+        run(data_root, tmp_path / f"{name}.jsonl", **{flag: 5})
+    assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "b.jsonl").read_bytes()
+    assert EvalConfig().in_flight == 16
+    with pytest.raises(UsageError, match="--concurrency and --games-per-batch are the same; give one of them"):
+        EvalConfig.from_flat({"games_per_batch": 5, "concurrency": 5})
+
+
+def test_the_reward_is_recorded_and_results_of_unlike_rewards_are_not_compared(
+    data_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain, other = tmp_path / "plain.jsonl", tmp_path / "other.jsonl"
+    run(data_root, plain)
+    summary = run(data_root, other, reward="penalized-success")
+    assert summary["settings"]["reward"] == summary["played"]["reward"] == "penalized-success"
+    lines = read_jsonl(other)[:-1]
+    assert all(line["reward"] == 0 for line in lines if not line["won"])
+    assert any(line["invalid_action_count"] for line in lines)
+    labelled = [f"Plain={plain}", f"Other={other}"]
+    capsys.readouterr()
+    assert main(["analysis", "--results", *labelled, "--output", str(tmp_path / "a.png")]) == 2
+    assert '--reward was "document", not "penalized-success"' in capsys.readouterr().err
+    # Scored again by one reward they can be.
+    again = ["--output", str(tmp_path / "a.png"), "--score-again", "--reward", "success"]
+    assert main(["analysis", "--results", *labelled, *again]) == 0
+    with pytest.raises(UsageError, match="--reward was"):
+        run(data_root, plain, reward="success", resume_output=True)
+
+
+def test_parameters_of_the_reward_that_differ_are_unlike_rewards(data_root: Path, output: Path) -> None:
+    summary = run(data_root, output, document_invalid_penalty=0.5)
+    assert summary["settings"]["reward_invalid_penalty"] == 0.5
+    for line in read_jsonl(output)[:-1]:
+        assert line["reward"] == pytest.approx(line["won"] - 0.5 * line["invalid_action_count"])
+    with pytest.raises(UsageError, match="--reward-invalid-penalty was"):
+        run(data_root, output, resume_output=True)
+
+
+def test_max_cost_ends_an_evaluation_that_can_be_finished(data_root: Path, output: Path, tmp_path: Path) -> None:
+    run(data_root, tmp_path / "whole.jsonl")
+    prices = tmp_path / "prices.toml"
+    prices.write_text(
+        'date = "now"\nsource = "test"\ncurrency = "RMB"\n'
+        "[per_million_tokens]\nprefill = 0\ncached = 0\nsampled = 1e6\ntrained = 0\n"
+    )
+    with pytest.raises(AlfworldRLError, match=r"reached --max-cost 1 RMB; the finished games are in .*--resume-output"):
+        run(data_root, output, prices=prices, max_cost=1.0)
+    assert 0 < len(read_jsonl(output)) < 9
+    run(data_root, output, resume_output=True)
+    assert output.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+
+
 def test_an_interrupted_evaluation_goes_on_to_the_same_file(data_root: Path, output: Path, tmp_path: Path) -> None:
     run(data_root, tmp_path / "whole.jsonl")
     requests = iter(range(1000))
     dying = {"fail": lambda prompt: BalanceError("no money") if next(requests) > 16 else None}
     with pytest.raises(AlfworldRLError, match=r"no money; the finished games are in .*--resume-output"):
         run(data_root, output, backend=dying)
-    done = whole_lines(output)
+    done = read_jsonl(output)
     assert 0 < len(done) < 9
     with output.open("a") as file:
         file.write('{"type": "trajectory", "game_id": "torn')
@@ -165,7 +223,7 @@ def test_a_game_that_cannot_be_played_to_its_end_is_not_scored(data_root: Path, 
     once = {"fail": lambda prompt: SamplingError("cut off for good") if next(requests) == 0 else None}
     with pytest.raises(AlfworldRLError, match=r"1 of 9 games .*cut off for good.*--resume-output"):
         run(data_root, output, backend=once)
-    assert len(whole_lines(output)) == 8
+    assert len(read_jsonl(output)) == 8
     assert run(data_root, output, resume_output=True)["metrics"]["eval/all/games"] == 9
 
 
@@ -184,7 +242,7 @@ def test_samples_per_game(data_root: Path, output: Path, capsys: pytest.CaptureF
     assert summary["metrics"]["eval/all/success_rate"] == 1
     assert [summary["metrics"][f"eval/all/pass@{k}"] for k in (1, 2, 3)] == [1, 1, 1]
     assert summary["metrics"]["eval/all/games"] == 9
-    assert len(whole_lines(output)) == 28
+    assert len(read_jsonl(output)) == 28
     # Nine games, not 27: trajectories of one game are no independent trials.
     assert summary["intervals"]["eval/all/success_rate"] == pytest.approx([0.7009, 1], abs=1e-4)
     assert "pass@3" in capsys.readouterr().out
@@ -224,9 +282,9 @@ def test_a_broken_game_file_is_named_before_the_model_is_asked(data_root: Path, 
     def open_backend(*_: Any, **__: Any) -> ScriptedBackend:
         raise AssertionError("the backend was opened")
 
-    settings = EvalSettings(backend="local", data_root=root, output=tmp_path / "other.jsonl")
+    config = EvalConfig.from_flat({"backend": "local", "data_root": root, "output": tmp_path / "other.jsonl"})
     with pytest.raises(AlfworldRLError, match=str(victim.parent.name)):
-        evaluate(settings, open_backend=open_backend)
+        command.run(config, open_backend=open_backend)
     assert not (tmp_path / "other.jsonl").exists()
 
 
@@ -240,7 +298,7 @@ def test_what_it_writes_can_be_read_back(data_root: Path, output: Path) -> None:
     run(data_root, output)
     results = read_results(output)
     assert results.overall.games == 9
-    assert len(results.won) == 9
+    assert len(results.rows) == 9
     assert results.settings["max_episode_steps"] == 3
 
 
@@ -281,6 +339,6 @@ def test_a_disk_that_fills_up_leaves_the_finished_games_and_the_way_on(
         patch.setattr(os, "fsync", full)
         with pytest.raises(AlfworldRLError, match=r"No space left.*--resume-output"):
             run(data_root, output)
-    assert 0 < len(whole_lines(output)) < 9
+    assert 0 < len(read_jsonl(output)) < 9
     run(data_root, output, resume_output=True)
     assert output.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from alfworld_rl.backends.local.builtin.make import make
 
 from alfworld_rl.games import discover, generate
+from alfworld_rl.tools.builtin_policy import make
 
 
 @pytest.fixture(autouse=True)
@@ -25,5 +25,5 @@ def games(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def policy(tmp_path_factory: pytest.TempPathFactory, games: Path) -> Path:
     """The folder of an untrained policy, made from those games."""
     folder = tmp_path_factory.mktemp("policy") / "tiny"
-    make([game.path for game in discover(games, "train").games], folder)
+    make(discover(games, "train").games, folder)
     return folder

@@ -2,27 +2,24 @@
 
 import json
 import random
-from dataclasses import replace
 
 import numpy as np
 import pytest
-from alfworld_rl.learning.demonstrations import (
-    PlaySettings,
-    completions_of,
-    demonstrate,
-    imitate,
-    label,
-    won_plays,
-)
-from alfworld_rl.rollout import RolloutSettings, collect
 from transformers import AutoTokenizer
 
+from agent_models import ScriptedSampler
 from alfworld_rl.agents import FORMATS
+from alfworld_rl.commands.sft import won_plays
+from alfworld_rl.envs import AlfworldFamily
 from alfworld_rl.errors import UsageError
 from alfworld_rl.games import discover
+from alfworld_rl.imitation.demonstrations import Mistakes, completions_of, demonstrate, imitate, label
 from alfworld_rl.imitation.expert import Demonstrator
-from alfworld_rl.types import Completion, Sampled, Usage
+from alfworld_rl.rollouts import Limits, rollout
+from alfworld_rl.types import Completion
 from alfworld_rl.world import Game, World
+
+NO_MISTAKES = Mistakes()
 
 
 @pytest.fixture(scope="module")
@@ -31,43 +28,39 @@ def tokenizer(policy):
 
 
 @pytest.fixture(scope="module")
-def train_games(games):
-    return [Game.load(game.path) for game in discover(games, "train").games]
+def refs(games):
+    return discover(games, "train").games
 
 
-class Scripted:
-    """A sampler that says what it is told, so that a rollout can play what a demonstration played."""
-
-    def __init__(self, tokenizer, completions):
-        self.tokenizer = tokenizer
-        self._left = list(completions)
-
-    async def sample(self, prompt, *, n=1, **_):
-        return Sampled(tuple(self._left.pop(0) for _ in range(n)), Usage(prefill=len(prompt)))
+@pytest.fixture(scope="module")
+def train_games(refs):
+    return [Game.load(game.path) for game in refs]
 
 
 @pytest.mark.parametrize("shown", ["full", "changes", "none"])
 @pytest.mark.parametrize("perturbation", [0.0, 0.5])
 async def test_a_demonstration_is_token_for_token_the_rollout_that_plays_its_messages(
-    games, tokenizer, shown, perturbation
+    games, refs, tokenizer, shown, perturbation
 ):
-    protocol = FORMATS["tool-call"](tokenizer, shown)
-    settings = PlaySettings(admissible_commands=shown, perturbation=perturbation, exploration=1.0)
-    for number, ref in enumerate(discover(games, "train").games[:6]):
-        made = demonstrate(Game.load(ref.path), protocol, settings, random.Random(number))
-        completions = completions_of(made.transcript)
-        rollout = RolloutSettings(admissible_commands=shown)
-        [group] = await collect([ref], Scripted(tokenizer, completions), rollout, group_size=1, seed_path=(0,))
+    agent = FORMATS["tool-call"](tokenizer, shown)
+    mistakes = Mistakes(perturbation=perturbation, exploration=1.0)
+    for number, ref in enumerate(refs[:6]):
+        made = demonstrate(Game.load(ref.path), ref, agent, Limits(), mistakes, random.Random(number))
+        # A sampler that says what it is told, so that a rollout can play what the demonstration played.
+        told = iter(completions_of(made.transcript))
+        sampler = ScriptedSampler(tokenizer, lambda text, number, told=told: next(told))
+        with AlfworldFamily(games).pool() as pool:
+            [group] = await rollout([ref], sampler, agent, pool, seed_path=(0,))
         [trajectory] = group.trajectories
         assert list(trajectory.transcript.prompt)[: len(made.transcript)] == list(made.transcript.prompt)
         assert trajectory.transcript.turns == made.transcript.turns
         assert trajectory.won == made.won
 
 
-def test_an_unperturbed_demonstration_wins_and_is_its_own_label(tokenizer, train_games):
-    protocol = FORMATS["tool-call"](tokenizer, "full")
-    for game in train_games:
-        made = demonstrate(game, protocol, PlaySettings(), random.Random(0))
+def test_an_unperturbed_demonstration_wins_and_is_its_own_label(tokenizer, refs, train_games):
+    agent = FORMATS["tool-call"](tokenizer, "full")
+    for game, ref in zip(train_games, refs, strict=True):
+        made = demonstrate(game, ref, agent, Limits(), NO_MISTAKES, random.Random(0))
         assert made.won
         plain = made.transcript.datum(0.0)
         datum = made.datum()
@@ -75,18 +68,13 @@ def test_an_unperturbed_demonstration_wins_and_is_its_own_label(tokenizer, train
             assert np.array_equal(getattr(datum, name), getattr(plain, name))
 
 
-def test_where_the_play_departs_the_wanted_token_is_asked_for_and_nothing_behind_it(tokenizer, train_games):
-    protocol = FORMATS["tool-call"](tokenizer, "none")
+def test_where_the_play_departs_the_wanted_token_is_asked_for_and_nothing_behind_it(tokenizer, refs, train_games):
+    agent = FORMATS["tool-call"](tokenizer, "none")
     game = train_games[0]
     view = World(game).view
-    wanted = protocol.write(Demonstrator(game.task, view).act())
-    wrong = protocol.write("look")
-    made = label(
-        game,
-        protocol,
-        PlaySettings(admissible_commands="none"),
-        [Completion(tuple(wrong), (0.0,) * len(wrong), "stop")],
-    )
+    wanted = agent.write(Demonstrator(game.task, view).act())
+    wrong = agent.write("look")
+    made = label(game, refs[0], agent, Limits(), [Completion(tuple(wrong), (0.0,) * len(wrong), "stop")])
     datum = made.datum()
     [(start, end)] = made.transcript.turns
     common = next(i for i, (a, b) in enumerate(zip(wanted, wrong, strict=False)) if a != b)
@@ -96,25 +84,24 @@ def test_where_the_play_departs_the_wanted_token_is_asked_for_and_nothing_behind
     assert end == start + len(wrong)
 
 
-def test_a_play_is_left_out_from_where_it_has_been_refused_often_enough(tokenizer, train_games):
-    protocol = FORMATS["tool-call"](tokenizer, "full")
+def test_a_play_is_left_out_from_where_it_has_been_refused_often_enough(tokenizer, refs, train_games):
+    agent = FORMATS["tool-call"](tokenizer, "full")
     first = Demonstrator(train_games[0].task, World(train_games[0]).view).act()
     messages = [
         Completion(tuple(tokens), (0.0,) * len(tokens), "stop")
-        for tokens in map(protocol.write, ["fly", first, "fly", "fly", "fly", first])
+        for tokens in map(agent.write, ["fly", first, "fly", "fly", "fly", first])
     ]
     whole, cut = (
-        label(train_games[0], protocol, PlaySettings(), messages, patience=patience) for patience in (None, 3)
+        label(train_games[0], refs[0], agent, Limits(), messages, patience=patience) for patience in (None, 3)
     )
     assert (len(whole.wanted), len(cut.wanted)) == (6, 5)
     assert cut.wanted == whole.wanted[:5]
 
 
-def test_what_the_world_says_counts_with_its_own_weight_and_mistakes_never(tokenizer, train_games):
-    protocol = FORMATS["tool-call"](tokenizer, "full")
-    settings = PlaySettings(perturbation=0.5)
+def test_what_the_world_says_counts_with_its_own_weight_and_mistakes_never(tokenizer, refs, train_games):
+    agent = FORMATS["tool-call"](tokenizer, "full")
     for number, game in enumerate(train_games[:4]):
-        made = demonstrate(game, protocol, settings, random.Random(number))
+        made = demonstrate(game, refs[number], agent, Limits(), Mistakes(perturbation=0.5), random.Random(number))
         plain, watched = made.datum(), made.datum(observation_weight=0.25)
         read_T = ~made.transcript.datum(0.0).mask_T
         assert np.array_equal(watched.mask_T, plain.mask_T | read_T)
@@ -124,27 +111,27 @@ def test_what_the_world_says_counts_with_its_own_weight_and_mistakes_never(token
         assert np.array_equal(watched.targets_T, plain.targets_T)
 
 
-def test_labels_lead_out_of_any_mess(tokenizer, train_games):
+def test_labels_lead_out_of_any_mess(tokenizer, refs, train_games):
     """Half of the commands get in the way; following the labels from there on still wins."""
-    protocol = FORMATS["tool-call"](tokenizer, "none")
-    mess = PlaySettings(admissible_commands="none", perturbation=1.0, max_episode_steps=8)
-    for number, game in enumerate(train_games[:8]):
-        made = demonstrate(game, protocol, mess, random.Random(number))
+    agent = FORMATS["tool-call"](tokenizer, "none")
+    short, long = Limits(max_episode_steps=8), Limits(max_episode_steps=100)
+    for number, (game, ref) in enumerate(zip(train_games[:8], refs, strict=False)):
+        made = demonstrate(game, ref, agent, short, Mistakes(perturbation=1.0), random.Random(number))
         messages = completions_of(made.transcript)
         for _ in range(60):
-            labelled = label(game, protocol, replace(mess, max_episode_steps=100), messages)
+            labelled = label(game, ref, agent, long, messages)
             if labelled.won:
                 break
             # The label of the next turn shows only once that turn is played, by any message.
-            probe = Completion(protocol.write(None), (0.0,), "stop")
-            wanted = label(game, protocol, replace(mess, max_episode_steps=100), [*messages, probe]).wanted[-1]
+            probe = Completion(tuple(agent.write(None)), (0.0,), "stop")
+            wanted = label(game, ref, agent, long, [*messages, probe]).wanted[-1]
             messages.append(Completion(tuple(wanted), (0.0,) * len(wanted), "stop"))
         assert labelled.won
 
 
-def test_results_files_are_imitated_without_their_refused_commands(tmp_path, tokenizer, games, train_games):
-    protocol = FORMATS["tool-call"](tokenizer, "full")
-    ref = discover(games, "train").games[0]
+def test_results_files_are_imitated_without_their_refused_commands(tmp_path, tokenizer, refs, train_games):
+    agent = FORMATS["tool-call"](tokenizer, "full")
+    ref = refs[0]
     world = World(train_games[0])
     demonstrator = Demonstrator(train_games[0].task, world.view)
     messages = [{"role": "assistant", "content": "I talk too much"}]
@@ -162,7 +149,7 @@ def test_results_files_are_imitated_without_their_refused_commands(tmp_path, tok
     results.write_text("".join(json.dumps(line) + "\n" for line in lines))
     [(game_id, actions)] = won_plays(results)
     assert (game_id, actions[0]) == (ref.game_id, None)
-    made = imitate(train_games[0], protocol, PlaySettings(), actions)
+    made = imitate(train_games[0], ref, agent, Limits(), actions)
     assert made.won
     assert made.wanted[0] == []
     assert not made.datum().mask_T[: made.transcript.turns[1][0] - 1].any()

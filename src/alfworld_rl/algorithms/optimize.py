@@ -1,7 +1,7 @@
 """One update: training data into changed weights."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -81,10 +81,12 @@ def optimize(
     epochs: int = 1,
     minibatches: int = 1,
     seed_path: tuple[int, ...] = (0,),
+    before_step: Callable[[], None] = lambda: None,
 ) -> Update:
     """Update the trainer's weights on `data`: `epochs` passes over it, each in `minibatches` optimizer steps.
 
-    `seed_path` orders the minibatches. Each gradient's result is looked at before the optimizer steps on it: a
+    `seed_path` orders the minibatches. `before_step` is called before every optimizer step: until then the weights are
+    as they were. Each gradient's result is looked at before the optimizer steps on it: a
     gradient that failed or whose loss is no number is never stepped on. Raises BackendError.
     """
     folded = _Folded()
@@ -96,6 +98,7 @@ def optimize(
                 "the loss is not a finite number, so the optimizer was not stepped; "
                 "go on from the last state with a lower --learning-rate"
             )
+        before_step()
         stepped = trainer.optim_step(adam)
         steps += 1
         trained += sum(len(datum.tokens_T) for datum in batch)

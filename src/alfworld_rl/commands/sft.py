@@ -15,7 +15,7 @@ from alfworld_rl.config import Config, Name, option
 from alfworld_rl.config.workspace import alfworld_games, home
 from alfworld_rl.envs import AlfworldFamily
 from alfworld_rl.envs.tasks import tasks_hash
-from alfworld_rl.errors import UsageError
+from alfworld_rl.errors import AlfworldRLError, UsageError
 from alfworld_rl.evaluation.record import ResultRow, ResultsError
 from alfworld_rl.files import read_jsonl
 from alfworld_rl.games import GameRef, discover
@@ -244,11 +244,16 @@ def won_plays(results: Path) -> Iterator[tuple[str, list[str | None]]]:
     if not results.is_file():
         raise UsageError(f"the results file {results} cannot be read (there is no such file)")
     found = False
-    for number, line in enumerate(read_jsonl(results), 1):
+    try:
+        lines = read_jsonl(results)
+    except AlfworldRLError as error:
+        raise UsageError(f"{error}; give a results file that eval.py wrote") from error
+    for number, line in enumerate(lines, 1):
         if line.get("type") != "trajectory" or line.get("won") is not True:
             continue
         try:
-            row = ResultRow.from_json(line, f"{results}, line {number}")
+            # Of which split the game is its id tells; other programs need not say so again.
+            row = ResultRow.from_json({"split": "?", **line}, f"{results}, line {number}")
             actions = [asked_action(message) for message in row.messages if message["role"] == "assistant"]
         except (ResultsError, ValueError, KeyError, TypeError, AttributeError):
             raise UsageError(

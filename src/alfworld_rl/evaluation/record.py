@@ -84,7 +84,7 @@ class ResultRow:
         known = {name: getattr(self, name) for name in _NAMES}
         return {
             "type": "trajectory",
-            **{name: value for name, value in known.items() if value is not None},
+            **{name: value for name, value in known.items() if value is not None and (value or name != "accepted")},
             **self.more,
         }
 

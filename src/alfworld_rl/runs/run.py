@@ -121,7 +121,9 @@ class Run:
     # False from the first optimizer step of an update to its end: the weights are then those of no update.
     _between_updates: bool = field(init=False, default=True)
 
-    _on_disk: Record | None = field(init=False)
+    # What an update is to leave in the folder's files, from its end until it is there.
+    _unwritten: tuple[dict[str, float], Batch] | None = field(init=False, default=None)
+    _on_disk: Record = field(init=False)
 
     def __post_init__(self) -> None:
         self._on_disk = self.record
@@ -169,7 +171,6 @@ class Run:
         with self.stop.leave():
             batch = recipe.batch(self.trainer, self.position, update)
         made = time.monotonic()
-        self._between_updates = not batch.data
         done = optimize(
             self.trainer,
             batch.data,
@@ -178,6 +179,7 @@ class Run:
             epochs=batch.epochs,
             minibatches=batch.minibatches,
             seed_path=(self.plan.seed, update),
+            before_step=self._leave_the_last_update,
         )
         trained = time.monotonic()
         used = batch.usage + Usage(trained=done.trained_tokens)
@@ -191,6 +193,9 @@ class Run:
             self.progress.say(
                 f"update {self.update}/{self.plan.max_steps}  {line} ({money})  {seconds(trained - started)}"
             )
+
+    def _leave_the_last_update(self) -> None:
+        self._between_updates = False
 
     def _count(self, batch: Batch, done: Update, used: Usage) -> dict[str, float]:
         """Take the update, which `used` so much, into `position` and `usage`; returns its metrics."""
@@ -221,6 +226,7 @@ class Run:
         """Put a finished update on the disk: checkpoint, metrics, and last the record that makes it true."""
         self.update += 1
         self._between_updates = True
+        self._unwritten = metrics, batch
         started = time.monotonic()
         validating = validation is not None and validation.due(self.update, self._saves_for_good())
         if validating or self._saves_for_good():
@@ -238,12 +244,16 @@ class Run:
                 pass
             except AlfworldRLError as error:
                 failure = error
-        self.folder.add_metrics({"update": self.update, **metrics})
-        self.folder.add_trajectories({"update": self.update, **row} for row in batch.samples)
+        self._write_metrics(metrics, batch)
+        self._unwritten = None
         self._write_record()
         self.tracker.log(metrics, self.update)
         if failure is not None:
             raise failure
+
+    def _write_metrics(self, metrics: Mapping[str, float], batch: Batch) -> None:
+        self.folder.add_metrics({"update": self.update, **metrics})
+        self.folder.add_trajectories({"update": self.update, **row} for row in batch.samples)
 
     def _validate(self, validation: Validation, used: Usage) -> dict[str, float]:
         """Measure the present weights, which were just saved; the update before used `used`. Returns the metrics."""
@@ -308,7 +318,7 @@ class Run:
         return f"{kind}-{self.update:06d}{again}"
 
     def _write_record(self) -> None:
-        old = self._on_disk.saved if self._on_disk else None
+        old = self._on_disk.saved
         finished = self.update >= self.plan.max_steps and self._saved_for_good()
         self.record = replace(self.record, update=self.update, usage=self.usage, finished=finished)
         self.folder.write_record(self.record)
@@ -320,16 +330,20 @@ class Run:
 
     def _how_to_go_on(self) -> str:
         """After a failure: save what can be saved, and say how to go on."""
-        if self._between_updates and self.update and not self._saved_for_good():
-            # The service may refuse this, too; then the record still names the state before.
+        if self._between_updates and self.update and (self._unwritten or not self._saved_for_good()):
+            # The service, or the disk, may refuse this, too; then the record still names the state before.
             with contextlib.suppress(AlfworldRLError):
-                self._save()
+                if not self._saved_for_good():
+                    self._save()
+                if self._unwritten is not None:
+                    self.folder.go_back_to(self.update - 1)
+                    self._write_metrics(*self._unwritten)
                 self._write_record()
-        saved = self.record.saved
-        if saved is None:
+        record = self._on_disk
+        if record.saved is None:
             return f"No update was saved; --resume {self.folder.name} starts the run again."
         return (
-            f"Update {self.update} was the last finished and update {saved.update} the last saved; "
+            f"Update {record.update} was the last finished and update {record.saved.update} the last saved; "
             f"go on with alfworld-rl {self.plan.command} --resume {self.folder.name}."
         )
 

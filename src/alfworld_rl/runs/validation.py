@@ -47,7 +47,7 @@ class Validation:
         return update % self.every == 0 if self.every else saving
 
     def measure(self, sampler: Sampler, runner: asyncio.Runner) -> tuple[dict[str, float], Usage]:
-        """`validation/` metrics of the sampler's weights: success rate, steps, share of invalid actions. And the usage."""
+        """`validation/` metrics of the sampler's weights: success, steps, share of invalid actions. And the usage."""
         started = time.monotonic()
         groups = runner.run(
             rollout(

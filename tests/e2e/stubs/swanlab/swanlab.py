@@ -11,13 +11,16 @@ def _write(**line: Any) -> None:
 
 
 class Run:
+    def __init__(self, id: str) -> None:
+        self.id = id
+
     def log(self, metrics: dict[str, Any], step: int | None = None) -> None:
         _write(call="log", step=step, metrics=metrics)
 
 
 def init(**options: Any) -> Run:
     _write(call="init", **options)
-    return Run()
+    return Run(options.get("id") or f"{os.getpid():x}")
 
 
 def finish(**options: Any) -> None:
