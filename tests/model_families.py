@@ -50,7 +50,7 @@ _QWEN_TURNS = (
     "{% for message in messages %}"
     "{% if message.role == 'user' %}<|im_start|>user\n{{ message.content }}<|im_end|>\n"
     "{% elif message.role == 'assistant' %}<|im_start|>assistant\n"
-    "{% set content = message.content.split('</think>')[-1].lstrip('\n') %}THOUGHT{{ content }}"
+    "{% set content = CONTENT %}THOUGHT{{ content }}"
     "{% for entry in message.tool_calls or [] %}{% set call = entry.function %}"
     "{% if content or not loop.first %}{{ '\n' }}{% endif %}CALL{% endfor %}<|im_end|>\n"
     "{% elif message.role == 'tool' %}"
@@ -78,6 +78,8 @@ _RECENT_THOUGHT = (
 
 def _chatml(name, teaching, writing, prompt="", thought_before="", **options):
     template = (_QWEN_SYSTEM + _QWEN_TURNS).replace("TEACHING", teaching)
+    said = r"message.content.split('</think>')[-1].lstrip('\n')" if "thought" in options else "message.content"
+    template = template.replace("CONTENT", said)
     template = template.replace("CALL", writing).replace("PROMPT", prompt).replace("THOUGHT", thought_before)
     return Family(name, template, CHATML, "<|im_end|>", not_special=CHATML_EXTRA, **options)
 
