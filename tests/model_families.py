@@ -176,7 +176,9 @@ _GEMMA_4 = (
     "{% if not answered.some %}{{ '<|tool_response>' if message.tool_calls else '<turn|>\n' }}{% endif %}"
     "{% set ns.before = message.role %}"
     "{% endif %}{% endfor %}"
-    "{% if add_generation_prompt and messages[-1].role != 'tool' and not messages[-1].tool_calls %}<|turn>model\n"
+    "{% if add_generation_prompt and messages[-1].role == 'tool' %}"
+    "{% if enable_thinking %}<|channel>thought\n{% endif %}"
+    "{% elif add_generation_prompt and not messages[-1].tool_calls %}<|turn>model\n"
     "{% endif %}"
 )
 _GEMMA_4_MARKS = (

@@ -132,6 +132,15 @@ def test_thoughts_stay_in_the_context_token_for_token(family, name):
     assert [f"thought {turn}" in prompt for turn in range(3)] == [True] * 3
 
 
+def test_a_thought_is_opened_in_every_turn_or_in_none():
+    """The template of Gemma 4 would open one in every turn but the first: an unclosed one would be read as a call."""
+    tokenizer = BY_NAME["Gemma 4"].tokenizer()
+    agent = FORMATS["tool-call"](tokenizer, "none", thinking="on")
+    message = agent.write("look")
+    answer = agent.answer(VIEW, VIEW, Completion(message, (0.0,) * len(message), "stop"))
+    assert tokenizer.decode(answer.tokens).endswith('<|"|>}<tool_response|>')
+
+
 @each_thinker
 @pytest.mark.parametrize("name", list(FORMATS))
 @pytest.mark.parametrize("thinking", ["on", "off", "template"])

@@ -276,8 +276,23 @@ class _Reader:
                 if end_text == "<|end|>" and "<|return|>" in self._encoder.control:
                     # gpt-oss ends each of a turn's messages with the one and the turn with the other.
                     end, end_text = self._encoder.control["<|return|>"], "<|return|>"
-                return Between(lead, last, end, end_text, before, rest, escape, after)
+                return Between(lead, last, end, end_text, before, rest, escape, self._evenly_opened(after))
         raise ChatTemplateError("the model's chat template changes what it is answered; use another model or template")
+
+    def _evenly_opened(self, after: str) -> str:
+        """`after`, opening a thought just if the first prompt does: a message is read alike in every turn.
+
+        Gemma 4's later templates open one after answers of the tool alone; there the model opens it itself, as it does
+        in its first turn.
+        """
+        opened = open_mark(after)
+        if opened == open_mark(self._tail):
+            return after
+        if not opened:
+            raise ChatTemplateError(
+                "the model's chat template opens a thought in the first turn alone; use another one"
+            )
+        return after[: after.rindex(opened)]
 
     def _call(self) -> Call:
         """How the template writes a call; checked to be what is read of it."""
