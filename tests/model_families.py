@@ -50,7 +50,7 @@ _QWEN_TURNS = (
     "{% for message in messages %}"
     "{% if message.role == 'user' %}<|im_start|>user\n{{ message.content }}<|im_end|>\n"
     "{% elif message.role == 'assistant' %}<|im_start|>assistant\n"
-    "{% set content = message.content.split('</think>')[-1].lstrip('\n') %}THOUGHT{{ content }}"
+    "{% set content = CONTENT %}THOUGHT{{ content }}"
     "{% for entry in message.tool_calls or [] %}{% set call = entry.function %}"
     "{% if content or not loop.first %}{{ '\n' }}{% endif %}CALL{% endfor %}<|im_end|>\n"
     "{% elif message.role == 'tool' %}"
@@ -78,6 +78,8 @@ _RECENT_THOUGHT = (
 
 def _chatml(name, teaching, writing, prompt="", thought_before="", **options):
     template = (_QWEN_SYSTEM + _QWEN_TURNS).replace("TEACHING", teaching)
+    said = r"message.content.split('</think>')[-1].lstrip('\n')" if "thought" in options else "message.content"
+    template = template.replace("CONTENT", said)
     template = template.replace("CALL", writing).replace("PROMPT", prompt).replace("THOUGHT", thought_before)
     return Family(name, template, CHATML, "<|im_end|>", not_special=CHATML_EXTRA, **options)
 
@@ -174,7 +176,9 @@ _GEMMA_4 = (
     "{% if not answered.some %}{{ '<|tool_response>' if message.tool_calls else '<turn|>\n' }}{% endif %}"
     "{% set ns.before = message.role %}"
     "{% endif %}{% endfor %}"
-    "{% if add_generation_prompt and messages[-1].role != 'tool' and not messages[-1].tool_calls %}<|turn>model\n"
+    "{% if add_generation_prompt and messages[-1].role == 'tool' %}"
+    "{% if enable_thinking %}<|channel>thought\n{% endif %}"
+    "{% elif add_generation_prompt and not messages[-1].tool_calls %}<|turn>model\n"
     "{% endif %}"
 )
 _GEMMA_4_MARKS = (

@@ -153,3 +153,35 @@ def test_sampling_otherwise_than_is_told_is_warned_of_once(workspace, capsys, gi
 def test_an_environment_that_is_not_there_is_one_sentence(workspace, capsys):
     assert main(["train", "--environment", "envs.toi:family"]) == 2
     assert "envs.toi:family cannot be imported" in capsys.readouterr().err
+
+
+def thinks(prompt: str, seed: int, weights: float) -> str:
+    return f"<think>Door?</think>{wanders(prompt, seed, weights)}"
+
+
+THINKING = BackendKind(
+    capabilities=LOCAL,
+    open=lambda options: ScriptedBackend(options.runs_dir, options.run_name, player=thinks),
+)
+
+
+def test_tokens_of_thought_go_into_metrics_results_and_the_table(workspace, capsys):
+    thought = len(TOKENIZER.encode("<think>Door?</think>", add_special_tokens=False))
+    common = ["--backend", "test_toy:THINKING", *COMMON[2:], "--thinking", "on"]
+    run = ["train", *common, "--run-name", "think", "--games-per-batch", "2", "--group-size", "2", "--max-steps", "1"]
+    assert main(run) == 0, capsys.readouterr().err
+    (file,) = workspace.rglob("think/metrics.jsonl")
+    assert json.loads(file.read_text())["rollout/thought_tokens_per_step"] == thought
+
+    output = workspace / "think.jsonl"
+    command = ["eval", *common, "--limit-per-split", "2", "--output", str(output)]
+    assert main(command) == 0, capsys.readouterr().err
+    results = read_results(output)
+    assert [row.thought_tokens for row in results.rows] == [thought * row.steps for row in results.rows]
+    summary = json.loads(output.read_text().splitlines()[-1])
+    assert summary["metrics"]["eval/all/thought_tokens_per_step"] == thought
+    capsys.readouterr()
+    assert main(["analysis", "--results", f"It={output}", "--output", str(workspace / "it.png")]) == 0
+    told = capsys.readouterr().out
+    assert "thought" in told
+    assert f"{thought}.0" in told

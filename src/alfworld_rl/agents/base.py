@@ -35,13 +35,15 @@ class Parsed:
 
     `text` is all of it without the token that ended it, `thought` what of it was thinking, `action` what it asks for,
     as it was written and not yet matched with what is admissible (None if it asks for nothing in the right form), and
-    `cut_off` whether a token limit ended the message before the model did.
+    `cut_off` whether a token limit ended the message before the model did. `thought_tokens` counts the tokens of the
+    thought with its marks.
     """
 
     text: str
     thought: str
     action: str | None
     cut_off: bool
+    thought_tokens: int = 0
 
 
 class AgentFormat(Protocol):

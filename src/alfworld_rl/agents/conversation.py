@@ -1,11 +1,28 @@
 """One model's conversations as tokens, by the layout of its chat template."""
 
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 from alfworld_rl.agents.encoding import Encoder
 from alfworld_rl.agents.templates import Between, Layout
-from alfworld_rl.agents.thinking import closing, open_mark, split_thought
+from alfworld_rl.agents.thinking import Thought, open_mark, thoughts_of, without
 from alfworld_rl.types import Completion, Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A message of the model: its text, the thoughts in it, what it says without them, and whether a limit cut it."""
+
+    text: str
+    thoughts: Sequence[Thought]
+    said: str
+    cut_off: bool
+
+    @property
+    def thought(self) -> str:
+        return "\n\n".join(thought.text for thought in self.thoughts if thought.text)
 
 
 class Conversation:
@@ -43,28 +60,36 @@ class Conversation:
         ended = bool(completion.tokens) and completion.tokens[-1] == between.end
         return self._encoded_answer(between, ended, text)
 
-    def read(self, completion: Completion) -> tuple[str, str, str]:
-        """The message of a completion without the token that ended it; what of it is thought, and what is not."""
+    def read(self, completion: Completion) -> "Written":
+        """The message of a completion, without the token that ended it."""
         tokens = completion.tokens
-        if tokens and tokens[-1] in self._ends:
-            tokens = tokens[:-1]
-        text = self._tokenizer.decode(tokens, skip_special_tokens=False)
-        return text, *split_thought(text, opened=self._opened)
+        ended = bool(tokens) and tokens[-1] in self._ends
+        text = self._text(tokens[:-1] if ended else tokens)
+        thoughts = thoughts_of(text, opened=self._opened)
+        return Written(text, thoughts, without(text, thoughts), completion.stop_reason == "length" and not ended)
 
-    def cut_off(self, completion: Completion) -> bool:
-        """Whether a token limit ended the completion before the model did."""
-        return completion.stop_reason == "length" and (not completion.tokens or completion.tokens[-1] not in self._ends)
+    def count_tokens(self, completion: Completion, start: int, end: int) -> int:
+        """How many tokens of `completion` it took to write the characters from `start` to `end` of its text."""
+
+        def tokens_of(characters: int) -> int:
+            counts = range(len(completion.tokens) + 1)
+            return bisect_left(counts, characters, key=lambda count: len(self._text(completion.tokens[:count])))
+
+        return tokens_of(end) - tokens_of(start)
 
     def message(self, text: str) -> tuple[int, ...]:
         """A whole message of the assistant that says `text` and calls nothing, without a thought."""
-        return (*self._encoder.encode((closing(self._opened), False), (text, True)), self._layout.after_text.end)
+        around = self._layout.after_text
+        return (*self._encoder.encode((around.lead, False), (text, True), (around.last, False)), around.end)
 
     def call(self, action: str) -> tuple[int, ...]:
         """A whole message that calls the tool with `action`, as the template writes it, without a thought."""
-        call = self._layout.call
-        before = closing(self._opened) + call.before
-        tokens = self._encoder.encode((before, False), (call.escape(action), True), (call.after, False))
-        return (*tokens, self._layout.after_call.end)
+        call, around = self._layout.call, self._layout.after_call
+        before, after = around.lead + call.before, call.after + around.last
+        return (*self._encoder.encode((before, False), (call.escape(action), True), (after, False)), around.end)
+
+    def _text(self, tokens: Sequence[int]) -> str:
+        return self._tokenizer.decode(tokens, skip_special_tokens=False)
 
     def _encode_answer(self, between: Between, ended: bool, text: str) -> tuple[int, ...]:
         before = between.rest if ended else between.before

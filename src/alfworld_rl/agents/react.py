@@ -56,9 +56,13 @@ class ReActFormat:
         return Rendered(self._conversation.opening(text), messages)
 
     def parse(self, completion: Completion) -> Parsed:
-        text, thought, said = self._conversation.read(completion)
-        aloud, action = read_lines(said)
-        return Parsed(text, "\n\n".join(filter(None, (thought, aloud))), action, self._conversation.cut_off(completion))
+        written = self._conversation.read(completion)
+        # gpt-oss names a channel before its text.
+        aloud, action = read_lines(written.said.rpartition("<|message|>")[2])
+        thought = "\n\n".join(filter(None, (written.thought, aloud)))
+        end = len(written.text) if action is None else written.text.rindex(ACTION)
+        thought_tokens = self._conversation.count_tokens(completion, 0, end) if thought else 0
+        return Parsed(written.text, thought, action, written.cut_off, thought_tokens)
 
     def answer(self, before: Observation, after: Observation, completion: Completion) -> Rendered:
         text = answer_text(before.actions, after, self.commands)

@@ -16,7 +16,7 @@ from typing import Final
 from alfworld_rl.agents.base import ChatTemplateError
 from alfworld_rl.agents.calls import CALL_FORMS, EXPLAINED, TOOL, TOOL_NAME, XML_CALL, CallForm
 from alfworld_rl.agents.encoding import Encoder
-from alfworld_rl.agents.thinking import Thinking, switches, without_thoughts
+from alfworld_rl.agents.thinking import Thinking, closing, open_mark, switches, without_thoughts
 from alfworld_rl.types import Message, Tokenizer
 
 Render = Callable[[Sequence[Message]], str]
@@ -41,18 +41,25 @@ ESCAPES: Final[tuple[Escape, ...]] = (_as_it_is, _in_json, _in_ascii_json)
 
 @dataclass(frozen=True, slots=True)
 class Between:
-    """What stands before an answer, from the end of the assistant's text on, and after it.
+    """What stands around an assistant's message and the answer to it.
 
-    `end` is the token that ends the assistant's turn, `end_text` its text, and `rest` what stands before the answer
-    where the message has already ended.
+    - lead: from what the prompt ended with to the message.
+    - last: from the message to the token that ends the turn.
+    - end, end_text: that token and its text.
+    - before: from the message to the answer, all of it.
+    - rest: from the token that ends the turn to the answer.
+    - escape: how the answer is written.
+    - after: from the answer to where the next message begins.
     """
 
-    before: str
-    after: str
-    escape: Escape
+    lead: str
+    last: str
     end: int
     end_text: str
+    before: str
     rest: str
+    escape: Escape
+    after: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,8 +222,9 @@ class _Reader:
         # Where the template ends calls and other messages in two ways, or takes answers of the tool to calls alone, a
         # message that calls nothing is answered by the user; elsewhere both are answered alike.
         user = self._first_between(_plain, ("user", "tool"))
-        alike = user.end == after_call.end and self._first_between(_plain, ("tool", "user")) == after_call
-        return Layout(self._system, self._head, self._tail, after_call, after_call if alike else user, call)
+        tool = self._first_between(_plain, ("tool", "user"))
+        alike = user.end == after_call.end and (tool.rest, tool.after) == (after_call.rest, after_call.after)
+        return Layout(self._system, self._head, self._tail, after_call, tool if alike else user, call)
 
     def _opening(self, user: str) -> list[Message]:
         if self._system_role:
@@ -228,6 +236,7 @@ class _Reader:
 
     def _between(self, reply: "_Reply", role: str, call: Call | None = None) -> Between:
         """What stands between the assistant's message and the answer, and between that and the next message."""
+        lead = ""
         rounds: list[Message] = []
         seen: list[tuple[str, str]] = []
         for turn in ("A", "B"):
@@ -249,6 +258,8 @@ class _Reader:
                     "the model's chat template changes earlier messages when later ones come, so a conversation "
                     "cannot be continued token for token; use another model or template"
                 )
+            if not seen:
+                lead = _lead(prompt, so_far.removeprefix(start))
             before, after = rest.split(answer)
             seen.append((before, after))
         if seen[0] != seen[1]:
@@ -261,12 +272,27 @@ class _Reader:
         for escape in ESCAPES:
             if shown.endswith(f"{before}{escape(_PROBE)}{after}"):
                 end, end_text = self._encoder.turn_end(before)
-                rest = before.split(end_text, 1)[1]
+                last, rest = before.split(end_text, 1)
                 if end_text == "<|end|>" and "<|return|>" in self._encoder.control:
                     # gpt-oss ends each of a turn's messages with the one and the turn with the other.
                     end, end_text = self._encoder.control["<|return|>"], "<|return|>"
-                return Between(before, after, escape, end, end_text, rest)
+                return Between(lead, last, end, end_text, before, rest, escape, self._evenly_opened(after))
         raise ChatTemplateError("the model's chat template changes what it is answered; use another model or template")
+
+    def _evenly_opened(self, after: str) -> str:
+        """`after`, opening a thought just if the first prompt does: a message is read alike in every turn.
+
+        Gemma 4's later templates open one after answers of the tool alone; there the model opens it itself, as it does
+        in its first turn.
+        """
+        opened = open_mark(after)
+        if opened == open_mark(self._tail):
+            return after
+        if not opened:
+            raise ChatTemplateError(
+                "the model's chat template opens a thought in the first turn alone; use another one"
+            )
+        return after[: after.rindex(opened)]
 
     def _call(self) -> Call:
         """How the template writes a call; checked to be what is read of it."""
@@ -315,6 +341,11 @@ def _continues(prompt: str, written: str) -> bool:
     """
     prompt, written = without_thoughts(prompt), without_thoughts(written)
     return prompt.startswith(written) or written.startswith(prompt)
+
+
+def _lead(prompt: str, written: str) -> str:
+    """What comes between the end of a prompt and a message without a thought, by what the template writes there."""
+    return written.removeprefix(prompt) if written.startswith(prompt) else closing(open_mark(prompt))
 
 
 def _tells_of_another(head: str, form: CallForm) -> bool:

@@ -1,5 +1,8 @@
 """What of a message is thinking, in the marks of every family that thinks."""
 
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from alfworld_rl.agents.base import ChatTemplateError
@@ -14,31 +17,46 @@ THOUGHT_MARKS: Final = (
     ("[THINK]", "[/THINK]"),  # Magistral and later Mistral models
     ("<seed:think>", "</seed:think>"),  # Seed-OSS
 )
+_CLOSES: Final = dict(THOUGHT_MARKS)
+_OPENS: Final = re.compile("|".join(map(re.escape, _CLOSES)))
 
 
-def split_thought(message: str, *, opened: str = "") -> tuple[str, str]:
-    """The thoughts of `message`, and what is left of it without them.
+@dataclass(frozen=True, slots=True)
+class Thought:
+    """A thought in a message: where it starts and ends (exclusive), marks and all, and what it says."""
+
+    start: int
+    end: int
+    text: str
+
+
+def thoughts_of(message: str, *, opened: str = "") -> list[Thought]:
+    """The thoughts in `message`, in order.
 
     `opened` is the mark that the prompt ended with, if it opened a thought for the model. A thought that is not closed
     reaches to the end. A closing mark without an opening one closes a thought that began with the message: some models
     write it so.
     """
-    thoughts: list[str] = []
-    kept: list[str] = []
-    closes = dict(THOUGHT_MARKS).get(opened)
-    if closes is None:
-        closes = _closed_unopened(message)
+    thoughts: list[Thought] = []
+    start = inside = 0
+    closes = _CLOSES.get(opened) or _closed_unopened(message)
     while True:
         if closes is not None:
-            thought, _, message = message.partition(closes)
-            thoughts.append(thought.strip())
-        found = [(message.index(opens), opens, ends) for opens, ends in THOUGHT_MARKS if opens in message]
-        if not found:
-            break
-        start, opens, closes = min(found)
-        kept.append(message[:start])
-        message = message[start + len(opens) :]
-    return "\n\n".join(filter(None, thoughts)), "".join([*kept, message])
+            stop = message.find(closes, inside)
+            end = len(message) if stop < 0 else stop + len(closes)
+            thoughts.append(Thought(start, end, message[inside : len(message) if stop < 0 else stop].strip()))
+            inside = end
+        found = _OPENS.search(message, inside)
+        if found is None:
+            return thoughts
+        start, inside, closes = found.start(), found.end(), _CLOSES[found[0]]
+
+
+def without(message: str, thoughts: Sequence[Thought]) -> str:
+    """What is left of `message` without its thoughts."""
+    starts = [0, *(thought.end for thought in thoughts)]
+    ends = [*(thought.start for thought in thoughts), len(message)]
+    return "".join(message[start:end] for start, end in zip(starts, ends, strict=True))
 
 
 def _closed_unopened(message: str) -> str | None:
@@ -59,7 +77,7 @@ def open_mark(prompt: str) -> str:
 
 def closing(opened: str) -> str:
     """What closes a thought without a word in it, after a prompt that opened it; empty where none is open."""
-    return f"\n{dict(THOUGHT_MARKS)[opened]}\n\n" if opened else ""
+    return f"\n{_CLOSES[opened]}\n\n" if opened else ""
 
 
 def without_thoughts(text: str) -> str:
@@ -67,15 +85,18 @@ def without_thoughts(text: str) -> str:
     mark = open_mark(text)
     if mark:
         text = text[: text.rindex(mark)]
-    return split_thought(text)[1].rstrip()
+    return without(text, thoughts_of(text)).rstrip()
+
+
+# Qwen, SmolLM3, GLM and Gemma know the first, DeepSeek and Granite the second, gpt-oss and Mistral the third.
+_SWITCHES: Final = ("enable_thinking", "thinking", "reasoning_effort")
 
 
 def switches(thinking: Thinking, template: str) -> dict[str, Any]:
     """The arguments by which the chat template of this text is told whether to think."""
     if thinking == "template":
         return {}
-    # Qwen, SmolLM3, GLM and Gemma know the first, DeepSeek and Granite the second.
-    options: dict[str, Any] = dict.fromkeys(("enable_thinking", "thinking"), thinking == "on")
+    options: dict[str, Any] = dict.fromkeys(_SWITCHES[:2], thinking == "on")
     if "reasoning_effort" in template and "enable_thinking" not in template:
         # gpt-oss cannot be told not to think; Mistral's later models can.
         least = "low" if "<|channel|>" in template else "none"
@@ -84,10 +105,7 @@ def switches(thinking: Thinking, template: str) -> dict[str, Any]:
 
 
 def require_thoughts(thinking: Thinking, template: str) -> None:
-    """Raises ChatTemplateError if the model is to think and its chat template knows no thoughts."""
-    if thinking == "on" and template and not any(opens in template or closes in template for opens, closes in _SPELLED):
+    """Raises ChatTemplateError if the model is to think and the chat template of this text knows no thoughts."""
+    words = (*(mark for marks in THOUGHT_MARKS for mark in marks if mark != "<|end|>"), *_SWITCHES)
+    if thinking == "on" and template and not any(word in template for word in words):
         raise ChatTemplateError("the model's chat template knows no thinking; leave --thinking at off or template")
-
-
-# How templates spell the marks: the channel's name of gpt-oss is an argument.
-_SPELLED: Final = (*THOUGHT_MARKS, ("<|channel|>", "<|channel|>"))

@@ -77,8 +77,11 @@ class ToolCallFormat:
         return Rendered(self._conversation.opening(text), messages)
 
     def parse(self, completion: Completion) -> Parsed:
-        text, thought, said = self._conversation.read(completion)
-        return Parsed(text, thought, self._read(said), self._conversation.cut_off(completion))
+        written = self._conversation.read(completion)
+        thought_tokens = sum(
+            self._conversation.count_tokens(completion, thought.start, thought.end) for thought in written.thoughts
+        )
+        return Parsed(written.text, written.thought, self._read(written.said), written.cut_off, thought_tokens)
 
     def answer(self, before: Observation, after: Observation, completion: Completion) -> Rendered:
         text = answer_text(before.actions, after, self.commands)

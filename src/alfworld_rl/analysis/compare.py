@@ -78,7 +78,11 @@ def _counts(results: Results) -> str:
 
 
 def table_rows(results: Mapping[str, Results]) -> tuple[list[str], list[list[str]]]:
-    """Header and rows of the table that `analysis` prints: success by split with its interval, invalid actions."""
+    """Header and rows of the table that `analysis` prints.
+
+    Success by split with its interval, invalid actions, and where a model has thought, tokens of thought a step.
+    """
+    thinking = any(row.thought_tokens for item in results.values() for row in item.rows)
     splits: Sequence[str] = sorted({split for item in results.values() for split in item.scores})
     rows = []
     for label, item in results.items():
@@ -86,5 +90,11 @@ def table_rows(results: Mapping[str, Results]) -> tuple[list[str], list[list[str
         for score in [*(item.scores[split] for split in splits), item.overall]:
             low, high = score.interval
             cells.append(f"{score.success_rate:.1%} [{low:.1%}, {high:.1%}]")
-        rows.append([*cells, f"{item.overall.invalid_actions_mean:.2f}"])
-    return ["result", *splits, "all", "invalid actions"], rows
+        cells.append(f"{item.overall.invalid_actions_mean:.2f}")
+        if thinking:
+            steps = sum(row.steps or 0 for row in item.rows)
+            thought = sum(row.thought_tokens or 0 for row in item.rows)
+            cells.append(f"{thought / steps:.1f}" if steps else "")
+        rows.append(cells)
+    header = ["result", *splits, "all", "invalid actions"]
+    return [*header, "thought tokens a step"] if thinking else header, rows

@@ -28,6 +28,9 @@ def metrics_of(rows: Sequence[ResultRow]) -> dict[str, float]:
                 "games": len({row.game_id for row in members}),
             }.items()
         }
+        if any(row.thought_tokens for row in members):
+            thought = sum(row.thought_tokens or 0 for row in members)
+            metrics[f"eval/{split}/thought_tokens_per_step"] = _rate(thought, steps)
         for task_type in sorted({row.task_type for row in members}):
             of_type = [row.won for row in members if row.task_type == task_type]
             metrics[f"eval/{split}/success_rate/{task_type}"] = mean(of_type)

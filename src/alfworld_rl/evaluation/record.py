@@ -31,7 +31,7 @@ class ResultRow:
 
     `steps` counts messages of the model. `accepted` tells of each whether the environment did its action; it is empty
     where the file does not say. `more` are keys that this version does not know, or that only some rows have.
-    `reward` and `steps` are None where another program left them out.
+    `reward` and `steps` are None where another program left them out, `thought_tokens` where there was no thought.
     """
 
     game_id: str
@@ -50,6 +50,7 @@ class ResultRow:
     admissible_action_count: int = 0
     prefill_tokens: int = 0
     sampled_tokens: int = 0
+    thought_tokens: int | None = None
     messages: list[Message] = field(default_factory=list)
     accepted: list[bool] = field(default_factory=list)
     more: Mapping[str, Any] = field(default_factory=dict)
@@ -74,6 +75,7 @@ class ResultRow:
             admissible_action_count=trajectory.admissible_action_count,
             prefill_tokens=usage.prefill,
             sampled_tokens=trajectory.transcript.written_count,
+            thought_tokens=trajectory.thought_tokens or None,
             messages=list(trajectory.messages),
             accepted=[step.accepted for step in trajectory.steps],
             more=more,
@@ -169,7 +171,7 @@ _NAMES = tuple(item.name for item in fields(ResultRow) if item.name != "more")
 _OPTIONAL: Mapping[str, Any] = {
     **dict.fromkeys(("task_type", "task", "stop_reason"), str),
     **dict.fromkeys(("sample", "valid_tool_call_count", "admissible_action_count", "steps"), int),
-    **dict.fromkeys(("prefill_tokens", "sampled_tokens"), int),
+    **dict.fromkeys(("prefill_tokens", "sampled_tokens", "thought_tokens"), int),
     "reward": int | float,
     "truncated": bool,
     "messages": list,

@@ -21,6 +21,7 @@ class Step:
     - cut_off: whether a token limit ended the message before the model did.
     - observation: what the environment answered; empty where it was not asked because the message was cut off.
     - state_key: the state in which the model chose: equal keys of one task mean equal states.
+    - thought_tokens: how many of its tokens the thought has.
     """
 
     span: tuple[int, int]
@@ -31,6 +32,7 @@ class Step:
     cut_off: bool
     observation: str
     state_key: Hashable
+    thought_tokens: int = 0
 
     @property
     def valid_call(self) -> bool:
@@ -73,6 +75,11 @@ class Trajectory:
     def invalid_action_count(self) -> int:
         """Messages that were cut off, cannot be read, or ask for what is not on offer."""
         return sum(not step.accepted for step in self.steps)
+
+    @property
+    def thought_tokens(self) -> int:
+        """Tokens that the model wrote as thoughts."""
+        return sum(step.thought_tokens for step in self.steps)
 
     @property
     def valid_tool_call_count(self) -> int:

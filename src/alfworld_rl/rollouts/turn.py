@@ -92,6 +92,7 @@ class Episode:
                 cut_off=parsed.cut_off,
                 observation="" if parsed.cut_off else after.text,
                 state_key=state_key,
+                thought_tokens=parsed.thought_tokens,
             )
         )
         if parsed.cut_off:
