@@ -1,7 +1,7 @@
 // Line charts in SVG, drawn for the width that they have. They take their colours from the style sheet, so they follow
 // light and dark and print as they are. A pointer reads them; an aria-label says what they show.
 
-const MARGIN = { left: 44, right: 12, top: 8, bottom: 24 };
+const EDGES = { right: 12, top: 8, bottom: 24 };
 
 /** Round numbers that span [low, high], about `count` of them. */
 function ticks(low, high, count) {
@@ -28,7 +28,7 @@ function smooth(values, window) {
 function lineChart(options) {
   const { x, series, height = 180, format = brief, xName = "", onread } = options;
   const box = h("div", { class: "chart" });
-  let cursor = null, scaleX = null, scaleY = null;
+  let cursor = null, scaleX = null, scaleY = null, margin = null;
   const layers = options.stack ? stacked(series) : series;
   const all = layers.flatMap((one) => one.values.concat(one.base || [])).filter(isNumber);
   let low = options.low ?? Math.min(...all), high = options.high ?? Math.max(...all);
@@ -40,18 +40,20 @@ function lineChart(options) {
 
   function draw() {
     const width = Math.max(box.clientWidth, 160);
-    const inner = { width: width - MARGIN.left - MARGIN.right, height: height - MARGIN.top - MARGIN.bottom };
+    const yTicks = ticks(low, high, height < 150 ? 3 : 4);
+    margin = { ...EDGES, left: 14 + 6.3 * Math.max(...yTicks.map((at) => format(at).length)) };
+    const inner = { width: width - margin.left - margin.right, height: height - margin.top - margin.bottom };
     const first = x[0] ?? 0, last = x[x.length - 1] ?? 1;
-    scaleX = (value) => MARGIN.left + (last === first ? inner.width / 2 : ((value - first) / (last - first)) * inner.width);
-    scaleY = (value) => MARGIN.top + (1 - (value - low) / (high - low)) * inner.height;
-    const yTicks = ticks(low, high, height < 150 ? 3 : 4), xTicks = ticks(first, last, Math.max(2, inner.width / 70)).filter(Number.isInteger);
+    scaleX = (value) => margin.left + (last === first ? inner.width / 2 : ((value - first) / (last - first)) * inner.width);
+    scaleY = (value) => margin.top + (1 - (value - low) / (high - low)) * inner.height;
+    const xTicks = ticks(first, last, Math.max(2, inner.width / 70)).filter(Number.isInteger);
     cursor = svg("g", { class: "cursor" });
     box.replaceChildren(svg("svg", { width, height, role: "img", "aria-label": options.label },
       yTicks.map((at) => svg("g", {},
-        svg("line", { class: "grid", x1: MARGIN.left, x2: width - MARGIN.right, y1: scaleY(at), y2: scaleY(at) }),
-        svg("text", { class: "tick", x: MARGIN.left - 6, y: scaleY(at) + 3.5, "text-anchor": "end" }, format(at)))),
+        svg("line", { class: "grid", x1: margin.left, x2: width - margin.right, y1: scaleY(at), y2: scaleY(at) }),
+        svg("text", { class: "tick", x: margin.left - 6, y: scaleY(at) + 3.5, "text-anchor": "end" }, format(at)))),
       xTicks.map((at) => svg("text", { class: "tick", x: scaleX(at), y: height - 6, "text-anchor": "middle" }, at)),
-      svg("line", { class: "axis", x1: MARGIN.left, x2: width - MARGIN.right, y1: scaleY(Math.max(low, 0)), y2: scaleY(Math.max(low, 0)) }),
+      svg("line", { class: "axis", x1: margin.left, x2: width - margin.right, y1: scaleY(Math.max(low, 0)), y2: scaleY(Math.max(low, 0)) }),
       layers.map((one) => (one.base
         ? svg("path", { class: "area", d: area(one), vars: { fill: one.colour } })
         : x.length === 1
@@ -91,7 +93,7 @@ function lineChart(options) {
     if (!cursor || !scaleX) return;
     cursor.replaceChildren();
     if (index === null || index >= x.length) return;
-    cursor.append(svg("line", { x1: scaleX(x[index]), x2: scaleX(x[index]), y1: MARGIN.top, y2: height - MARGIN.bottom }));
+    cursor.append(svg("line", { x1: scaleX(x[index]), x2: scaleX(x[index]), y1: margin.top, y2: height - margin.bottom }));
     for (const one of layers) {
       if (!one.faint && isNumber(one.values[index])) cursor.append(svg("circle", { cx: scaleX(x[index]), cy: scaleY(clamp(one.values[index], low, high)), r: 3.5, vars: { fill: one.colour } }));
     }

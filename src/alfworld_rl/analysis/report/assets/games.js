@@ -113,10 +113,10 @@ function games() {
     more.replaceChildren(...(found.length > limit ? [h("button", { type: "button", onclick: () => { limit += PAGE; draw(); } }, `Show ${Math.min(PAGE, found.length - limit)} more`)] : []));
   }
 
-  const columns = IS_RUN ? [["Update"], ["Kept trajectories, best first"]] : RESULTS.map((_, place) => [resultName(place)]);
+  const columns = RESULTS.map((_, place) => resultName(place));
   change({});
   return section(IS_RUN ? "Trajectories" : "Games", "games", form, count, h("div", { class: "scroller", role: "region", "aria-label": "Table of games", tabindex: "0" }, h("table", { class: "games" },
-    h("thead", {}, h("tr", {}, IS_RUN ? h("th", { scope: "col" }, "Update") : null, h("th", { scope: "col" }, "Game"), IS_RUN ? h("th", { scope: "col" }, "Kept trajectories, best first") : columns.map((column) => h("th", { scope: "col" }, column)))), body)), more, key());
+    h("thead", {}, h("tr", {}, IS_RUN ? h("th", { scope: "col" }, "Update") : null, h("th", { scope: "col" }, "Game"), IS_RUN ? h("th", { scope: "col" }, "Kept trajectories, best first: steps, reward, turns") : columns.map((column) => h("th", { scope: "col" }, column)))), body)), more, key());
 }
 
 function row(game) {

@@ -114,7 +114,7 @@ function cell(play, number) {
     h("div", { class: "head" }, h("h3", {}, h("a", { class: "no", href: address.with({ turn: number }), title: "link to this turn" }, h("span", { class: "unseen" }, "Turn "), number),
       turn.action !== undefined ? h("code", { class: "action" }, turn.action) : h("span", { class: "action" }, "no action"), " ", badges(turn)),
       h("div", { class: "more" }, offered ? lazy(plural(offered.length, "command"), () => h("ul", { class: "offered" }, offered.map((one) => h("li", { class: sameCommand(one, turn.action) ? "taken" : null }, h("code", {}, one)))), "commands on offer before this turn") : null,
-        turn.logprobs && turn.logprobs.length ? lazy("probabilities", () => probabilities(turn)) : null, turn.raw ? lazy("raw", () => h("pre", { tabindex: "0" }, turn.raw), "the message as it was written") : null)),
+        turn.logprobs && turn.logprobs.length ? lazy("tokens", () => probabilities(turn), "every token with the probability that the model gave it") : null, turn.raw ? lazy("raw", () => h("pre", { tabindex: "0" }, turn.raw), "the message as it was written") : null)),
     turn.thought ? h("details", { class: "thought" }, h("summary", {}, `Thought, ${plural(turn.thought.split(/\s+/).length, "word")}`), h("p", { class: "said" }, turn.thought)) : null,
     turn.words ? h("p", { class: "said" }, turn.words) : null,
     turn.action === undefined && !turn.words ? h("p", { class: "said raw" }, turn.raw || "(an empty message)") : null,
@@ -135,7 +135,7 @@ function badges(turn) {
     const known = turn.logprobs.filter(isNumber), chance = Math.exp(known.reduce((sum, one) => sum + one, 0)), least = Math.exp(Math.min(...known));
     badge("chance", percent(chance, chance < 0.1 ? 1 : 0), `the model's probability of this whole message; its least likely token had ${percent(least)}`);
   }
-  if (isNumber(turn.advantage)) badge(turn.advantage > 0 ? "up" : turn.advantage < 0 ? "down" : "", `advantage ${signed(turn.advantage)}`, "advantage of this step");
+  if (isNumber(turn.advantage)) badge(turn.advantage >= 0.005 ? "up" : turn.advantage <= -0.005 ? "down" : "", [h("span", { "aria-hidden": "true" }, "adv "), h("span", { class: "unseen" }, "advantage "), signed(turn.advantage)], "advantage of this step");
   return found;
 }
 

@@ -13,7 +13,7 @@ const seconds = (value) => (value < 90 ? `${brief(value)} s` : value < 5400 ? `$
 function panels() {
   const parts = under("reward/part/").concat(under("reward/parts/"));
   const checks = Object.keys(METRICS).filter((name) => /^(eval|validation|valid)\//.test(name) && name.endsWith("success_rate"));
-  const losses = Object.keys(METRICS).filter((name) => /^train\/(loss|kl|clip|entropy|ratio)/.test(name)).sort();
+  const losses = Object.keys(METRICS).filter((name) => /^train\/(loss|kl|clip|entropy|ratio)/.test(name) && !name.endsWith("_sum")).sort();
   return [
     ["Reward", ["reward/mean", ...parts], { name: (name) => (name === "reward/mean" ? "reward" : tail(name)) }],
     ["Success in training", ["reward/success_rate"], { format: asShare, low: 0, high: 1 }],
@@ -23,11 +23,11 @@ function panels() {
     ["Steps of a trajectory", ["rollout/steps_mean"], { low: 0 }],
     ["How trajectories ended", under("rollout/stopped/"), { low: 0, stack: true, name: (name) => stopName(tail(name)) }],
     ["Groups without a gradient", ["advantage/groups_degenerate"], { low: 0 }],
-    ...losses.slice(0, 4).map((name) => [tail(name).replaceAll("_", " "), [name], {}]),
+    ...losses.slice(0, 4).map((name) => [(tail(name)[0].toUpperCase() + tail(name).slice(1)).replaceAll("_", " "), [name], {}]),
     ["Tokens of an update", ["rollout/prefill_tokens", "rollout/sampled_tokens", "train/tokens_billed"], { low: 0, format: tokens, name: (name) => ({ prefill_tokens: "read", sampled_tokens: "written", tokens_billed: "trained on" })[tail(name)] || tail(name) }],
     ["Cost so far", INDEX.billed === false ? [] : ["trainer/total_cost"], { low: 0, smooth: 1, format: (value) => `${brief(value)}${INDEX.currency ? " " + INDEX.currency : ""}` }],
     ["Time of an update", ["time/rollout", "time/train", "time/eval", "time/validation", "time/save"], { low: 0, stack: true, format: seconds, name: tail }],
-  ].map(([title, names, options]) => [title, names.filter((name) => METRICS[name]?.some(isNumber)), options]).filter(([, names]) => names.length);
+  ].map(([title, names, options]) => [title, names.filter((name) => METRICS[name]?.some((value) => isNumber(value) && (value || !options.stack))), options]).filter(([, names]) => names.length);
 }
 
 function run() {
@@ -66,7 +66,7 @@ function panel(title, names, options, charts, onread) {
   const label = `${title}, ${UPDATES.length} updates. ${names.map((name, place) => { const values = METRICS[name].filter(isNumber); return `${options.name ? options.name(name) : ""} first ${format(values[0])}, last ${format(values[values.length - 1])}, lowest ${format(Math.min(...values))}, highest ${format(Math.max(...values))}`.trim(); }).join("; ")}.`;
   const chart = lineChart({ ...options, label, x: UPDATES, series, format, xName: "update", onread, height: options.height || 170 });
   charts.push(chart);
-  return h("figure", {}, h("figcaption", {}, h("h3", {}, title), several ? null : h("span", { class: "last" }, format(mean(known.slice(-window))))), chart, several ? legend(series) : null);
+  return h("figure", {}, h("figcaption", {}, h("h3", {}, title), several ? null : h("span", { class: "last", title: window > 1 ? `mean of the last ${window} updates` : "last update" }, format(mean(known.slice(-window))))), chart, several ? legend(series) : null);
 }
 
 function runLead() {
