@@ -122,7 +122,7 @@ def _add_flag(group: Any, setting: Setting) -> None:
         options["metavar"] = setting.metavar
         if setting.many:
             options["nargs"] = "+"
-    group.add_argument(setting.flag, **options)
+    group.add_argument(*([setting.short] if setting.short else []), setting.flag, **options)
 
 
 def _synopsis(setting: Setting) -> str:

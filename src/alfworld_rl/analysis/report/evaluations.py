@@ -8,9 +8,10 @@ from alfworld_rl.analysis.compare import mismatches
 from alfworld_rl.analysis.report.overview import most_refused, paired, scores, stop_reason, won_within
 from alfworld_rl.analysis.report.page import Content
 from alfworld_rl.analysis.report.turns import detail, kinds
-from alfworld_rl.backends.protocol import Usage
-from alfworld_rl.evaluation.results import Line, Results
-from alfworld_rl.runs.money import Prices, cost
+from alfworld_rl.evaluation.record import ResultRow
+from alfworld_rl.evaluation.results import Results
+from alfworld_rl.runs.cost import Prices, cost
+from alfworld_rl.types import Usage
 
 
 def content_of(results: Mapping[str, Results], prices: Mapping[str, Prices | None]) -> Content:
@@ -19,10 +20,9 @@ def content_of(results: Mapping[str, Results], prices: Mapping[str, Prices | Non
     details: dict[str, list[Any]] = {}
     shown = []
     for number, (label, item) in enumerate(results.items()):
-        plays = [detail(line) for line in item.trajectories]
-        for line, play in zip(item.trajectories, plays, strict=True):
-            game = line["game_id"]
-            add_play(games, details, game, line, play, {"result": number, "sample": line.get("sample", 0)})
+        plays = [detail(row) for row in item.rows]
+        for row, play in zip(item.rows, plays, strict=True):
+            add_play(games, details, row.game_id, row, play, {"result": number, "sample": row.sample})
         shown.append(
             {
                 "label": label,
@@ -31,10 +31,10 @@ def content_of(results: Mapping[str, Results], prices: Mapping[str, Prices | Non
                 "weights": item.model_path,
                 "settings": dict(item.settings),
                 "scores": scores(item),
-                "within": won_within(item.trajectories),
-                "stops": dict(Counter(stop_reason(line) for line in item.trajectories).most_common()),
+                "within": won_within(item.rows),
+                "stops": dict(Counter(stop_reason(row) for row in item.rows).most_common()),
                 "refused": most_refused([play.get("turns", []) for play in plays]),
-                "usage": _usage(item.trajectories, prices.get(label)),
+                "usage": _usage(item.rows, prices.get(label)),
             }
         )
     return Content(
@@ -53,7 +53,7 @@ def add_play(
     games: dict[str, dict[str, Any]],
     details: dict[str, list[Any]],
     key: str,
-    line: Line,
+    row: ResultRow,
     play: Mapping[str, Any],
     more: Mapping[str, Any],
 ) -> None:
@@ -62,21 +62,21 @@ def add_play(
         key,
         {
             "id": key,
-            "game": line["game_id"],
-            "split": line["evaluation_split"],
-            "type": line.get("task_type") or "",
-            "task": line.get("task") or "",
+            "game": row.game_id,
+            "split": row.evaluation_split,
+            "type": row.task_type,
+            "task": row.task,
             "plays": [],
         },
     )
     turns = play.get("turns", [])
     entry["plays"].append(
         {
-            "won": line["won"],
-            "steps": line.get("steps", len(turns) or None),
-            "invalid": line["invalid_action_count"],
-            "reward": line.get("reward"),
-            "stop": stop_reason(line),
+            "won": row.won,
+            "steps": row.steps if row.steps is not None else len(turns) or None,
+            "invalid": row.invalid_action_count,
+            "reward": row.reward,
+            "stop": stop_reason(row),
             "kinds": kinds(turns),
             "actions": "\n".join(turn.get("action") or "" for turn in turns),
             **more,
@@ -85,13 +85,13 @@ def add_play(
     details.setdefault(key, []).append(play)
 
 
-def _usage(lines: Sequence[Line], prices: Prices | None) -> dict[str, Any]:
-    counts = {}
-    for name in ("prefill", "sampled"):
-        values = [line.get(f"{name}_tokens") for line in lines]
-        numbers = [value for value in values if isinstance(value, int)]
-        if not numbers or len(numbers) < len(values):
-            return {}
-        counts[name] = sum(numbers)
+def _usage(rows: Sequence[ResultRow], prices: Prices | None) -> dict[str, Any]:
+    """Tokens in all, and their cost where prices are known; nothing for files that do not count tokens."""
+    counts = {
+        "prefill": sum(row.prefill_tokens for row in rows),
+        "sampled": sum(row.sampled_tokens for row in rows),
+    }
+    if not all(counts.values()):
+        return {}
     price = {} if prices is None else {"cost": prices.format(cost(Usage(**counts), prices)), "prices": prices.date}
     return counts | price

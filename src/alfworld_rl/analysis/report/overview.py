@@ -6,11 +6,15 @@ from itertools import combinations
 from typing import Any
 
 from alfworld_rl.analysis.report.turns import REFUSED
-from alfworld_rl.evaluation.results import ALL, Line, Results, by_split
+from alfworld_rl.evaluation.metrics import by_split, per_game, won_games
+from alfworld_rl.evaluation.record import ALL, ResultRow
+from alfworld_rl.evaluation.results import Results
 from alfworld_rl.evaluation.statistics import compare_paired, mean, sign_flip_test, wilson_interval
 
 #: How many refused commands of a result are listed.
 _MOST_REFUSED = 10
+#: Where the curve of games won within n steps ends at the latest.
+_MOST_STEPS = 1000
 
 
 def scores(results: Results) -> list[dict[str, Any]]:
@@ -19,40 +23,37 @@ def scores(results: Results) -> list[dict[str, Any]]:
 
     Success is counted in games, however many trajectories a game has, as in the results' own summary.
     """
-    lines = results.trajectories
-    if not lines:
+    rows = results.rows
+    if not rows:
         return _from_summary(results)
-    splits = {name: members for name, members in by_split(lines).items() if name != ALL}
-    types: dict[str, list[Line]] = {}
-    for line in lines:
-        if isinstance(kind := line.get("task_type"), str):
-            types.setdefault(kind, []).append(line)
-    rows = [_row("all", ALL, lines)]
-    rows += [_row("split", name, members) for name, members in splits.items()]
-    return rows + [_row("type", name, types[name]) for name in sorted(types)]
+    types: dict[str, list[ResultRow]] = {}
+    for row in rows:
+        if row.task_type:
+            types.setdefault(row.task_type, []).append(row)
+    scored = [_score("all", ALL, rows)]
+    scored += [_score("split", name, members) for name, members in by_split(rows).items() if name != ALL]
+    return scored + [_score("type", name, types[name]) for name in sorted(types)]
 
 
-def _row(what: str, name: str, lines: Sequence[Line]) -> dict[str, Any]:
-    games = len({line["game_id"] for line in lines})
-    success = mean([line["won"] for line in lines])
-    row: dict[str, Any] = {
+def _score(what: str, name: str, rows: Sequence[ResultRow]) -> dict[str, Any]:
+    games = len({row.game_id for row in rows})
+    success = mean([row.won for row in rows])
+    score: dict[str, Any] = {
         "what": what,
         "name": name,
         "games": games,
-        "plays": len(lines),
+        "plays": len(rows),
         "success": success,
         "interval": list(wilson_interval(success * games, games)),
-        "invalid": mean([line["invalid_action_count"] for line in lines]),
+        "invalid": mean([row.invalid_action_count for row in rows]),
     }
-    for key in ("steps", "reward", "prefill_tokens", "sampled_tokens"):
-        values = [line.get(key) for line in lines]
-        numbers = [value for value in values if isinstance(value, int | float)]
-        if len(numbers) == len(values):
-            row[key] = mean(numbers)
-    won = [line["steps"] for line in lines if line["won"] and isinstance(line.get("steps"), int | float)]
-    if won:
-        row["steps_won"] = mean(won)
-    return row
+    for key in ("steps", "reward"):
+        values = [value for row in rows if (value := getattr(row, key)) is not None]
+        if len(values) == len(rows):
+            score[key] = mean(values)
+    if won := [row.steps for row in rows if row.won and row.steps is not None]:
+        score["steps_won"] = mean(won)
+    return score
 
 
 def _from_summary(results: Results) -> list[dict[str, Any]]:
@@ -71,26 +72,22 @@ def _from_summary(results: Results) -> list[dict[str, Any]]:
     ]
 
 
-def won_within(lines: Sequence[Line]) -> list[float]:
+def won_within(rows: Sequence[ResultRow]) -> list[float]:
     """Share of trajectories won after at most n steps, for n = 0, 1, ...; empty where steps are not known of all."""
-    steps = [line.get("steps") for line in lines]
-    counts = [value for value in steps if isinstance(value, int)]
-    if not counts or len(counts) < len(steps):
+    counts = [row.steps for row in rows if row.steps is not None]
+    if not counts or len(counts) < len(rows):
         return []
-    wins = Counter(count for count, line in zip(counts, lines, strict=True) if line["won"])
+    wins = Counter(row.steps for row in rows if row.won)
     shares, so_far = [], 0
-    for number in range(min(max(counts), 1000) + 1):
+    for number in range(min(max(counts), _MOST_STEPS) + 1):
         so_far += wins[number]
-        shares.append(so_far / len(lines))
+        shares.append(so_far / len(rows))
     return shares
 
 
-def stop_reason(line: Line) -> str:
+def stop_reason(row: ResultRow) -> str:
     """Why a trajectory ended, also for files that say less."""
-    reason = line.get("stop_reason")
-    if isinstance(reason, str) and reason:
-        return reason
-    return "won" if line["won"] else "limit" if line.get("truncated") else "not won"
+    return row.stop_reason or ("won" if row.won else "limit" if row.truncated else "not won")
 
 
 def most_refused(plays: Sequence[Sequence[Mapping[str, Any]]]) -> list[list[Any]]:
@@ -128,13 +125,14 @@ def paired(results: Sequence[Results]) -> list[dict[str, Any]]:
 
 
 def _pair(before: Results, after: Results) -> dict[str, Any] | None:
-    wins_before, wins_after = before.per_game("won"), after.per_game("won")
+    wins_before, wins_after = per_game(before.rows, "won"), per_game(after.rows, "won")
     shared = [game for game in wins_before if game in wins_after and _same_file(game, before, after)]
     if not shared:
         return None
     pair: dict[str, Any] = {"games": len(shared), "of": len(wins_before.keys() | wins_after.keys())}
-    if before.won and after.won:
-        flips = compare_paired({game: before.won[game] for game in shared}, {game: after.won[game] for game in shared})
+    won_before, won_after = won_games(before.rows), won_games(after.rows)
+    if won_before and won_after:
+        flips = compare_paired({game: won_before[game] for game in shared}, {game: won_after[game] for game in shared})
         pair |= {"gained": len(flips.gained), "lost": len(flips.lost)}
         pair["success"] = {"difference": flips.difference, "p": flips.p_value, "test": "McNemar's exact test"}
     else:
@@ -142,7 +140,7 @@ def _pair(before: Results, after: Results) -> dict[str, Any] | None:
         changes = [wins_after[game] - wins_before[game] for game in shared]
         pair |= {"gained": sum(change > 0 for change in changes), "lost": sum(change < 0 for change in changes)}
     for key in ("steps", "invalid_action_count", "reward"):
-        numbers_before, numbers_after = before.per_game(key), after.per_game(key)
+        numbers_before, numbers_after = per_game(before.rows, key), per_game(after.rows, key)
         if numbers_before and numbers_after:
             pair[key] = _difference(numbers_before, numbers_after, shared)
     return pair

@@ -10,6 +10,7 @@ import base64
 import hashlib
 import html
 import json
+import math
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -50,15 +51,28 @@ def render(content: Content, title: str) -> str:
 
 def _json(value: Any) -> str:
     """JSON that can stand in a script element: nothing in it ends the element or begins a comment."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    text = text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
-    # A lone surrogate, which JSON may hold, cannot be written as UTF-8.
-    return text.encode("utf-8", "replace").decode("utf-8")
+    return _dumped(value).replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
 def _packed(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return base64.b64encode(zlib.compress(text.encode("utf-8", "replace"), 9)).decode("ascii")
+    return base64.b64encode(zlib.compress(_dumped(value).encode(), 9)).decode("ascii")
+
+
+def _dumped(value: Any) -> str:
+    """JSON as a browser reads it: no NaN, and no lone surrogates, which UTF-8 cannot hold. Files may hold both."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    except ValueError:
+        text = json.dumps(_finite(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {name: _finite(one) for name, one in value.items()}
+    return [_finite(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def _hash(text: str) -> str:

@@ -1,49 +1,39 @@
 """A run folder -> the content of a report."""
 
-import json
+import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from alfworld_rl.analysis.curves import WINDOW
 from alfworld_rl.analysis.report.evaluations import add_play
 from alfworld_rl.analysis.report.page import Content
 from alfworld_rl.analysis.report.turns import detail
-from alfworld_rl.errors import AlfworldRLError
-from alfworld_rl.files import whole_lines
-
-SETTINGS, METRICS, TRAJECTORIES, CHECKPOINTS = (
-    "settings.json",
-    "metrics.jsonl",
-    "trajectories.jsonl",
-    "checkpoints.jsonl",
-)
+from alfworld_rl.evaluation.record import ResultRow
+from alfworld_rl.files import read_json, read_jsonl
+from alfworld_rl.runs.folder import RunFolder
 
 
-def is_run(path: Path) -> bool:
-    """Whether a folder looks like a run's."""
-    return path.is_dir() and any((path / name).is_file() for name in (SETTINGS, METRICS))
-
-
-def content_of(folder: Path, currency: str = "") -> Content:
+def content_of(folder: RunFolder, currency: str = "") -> Content:
     """What a page shows of a run, finished or not. `currency` is that of `trainer/cost`.
 
     Raises AlfworldRLError, naming file and line, where the folder is damaged.
     """
-    settings = _settings(folder / SETTINGS)
-    lines = [line for line in whole_lines(folder / METRICS) if isinstance(line.get("update"), int)]
+    settings = read_json(folder.settings_file) if folder.settings_file.exists() else {}
+    lines = [line for line in read_jsonl(folder.metrics_file) if isinstance(line.get("update"), int)]
     games: dict[str, dict[str, Any]] = {}
     details: dict[str, list[Any]] = {}
-    for key, group in _groups(whole_lines(folder / TRAJECTORIES)).items():
-        for line in group:
-            numbers = [value for value in line.get("advantages") or [] if isinstance(value, int | float)]
+    for key, group in _groups(read_jsonl(folder.trajectories_file), str(folder.trajectories_file)).items():
+        for row in group:
+            given = row.more.get("advantages")
+            numbers = [value for value in given if _is_number(value)] if isinstance(given, list) else []
+            parts = row.more.get("reward_parts")
             more = {
-                "branch": line.get("branch", 0),
+                "branch": row.more.get("branch", row.sample),
                 "advantage": sum(numbers) / len(numbers) if numbers else None,
-                "parts": line.get("reward_parts") or {},
+                "parts": parts if isinstance(parts, dict) else {},
             }
-            add_play(games, details, key, line, detail(line), more)
-        games[key]["update"] = group[0]["update"]
+            add_play(games, details, key, row, detail(row), more)
+        games[key]["update"] = group[0].more["update"]
     names = {name for line in lines for name, value in line.items() if _is_number(value)} - {"update"}
     return Content(
         index={
@@ -59,44 +49,24 @@ def content_of(folder: Path, currency: str = "") -> Content:
                 name: [value if _is_number(value := line.get(name)) else None for line in lines]
                 for name in sorted(names)
             },
-            "checkpoints": whole_lines(folder / CHECKPOINTS),
+            "checkpoints": read_jsonl(folder.checkpoints_file),
             "games": list(games.values()),
         },
         details=list(details.values()),
     )
 
 
-def _groups(lines: Sequence[Mapping[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """The kept trajectories of each update and game, best first; lines that name neither are passed over."""
-    groups: dict[str, list[dict[str, Any]]] = {}
-    for line in lines:
-        game, update = line.get("game_id"), line.get("update")
-        if not isinstance(game, str) or not isinstance(update, int):
-            continue
-        filled = {
-            "won": bool(line.get("won")),
-            "invalid_action_count": line.get("invalid_action_count") or 0,
-            "evaluation_split": line.get("split") or "train",
-        }
-        groups.setdefault(f"{update}:{game}", []).append({**line, **filled})
+def _groups(lines: Sequence[Mapping[str, Any]], where: str) -> dict[str, list[ResultRow]]:
+    """The kept trajectories of each update and game, best first; lines of no update are passed over."""
+    groups: dict[str, list[ResultRow]] = {}
+    for number, line in enumerate(lines, 1):
+        if isinstance(line.get("update"), int):
+            row = ResultRow.from_json(line, f"{where}, line {number}")
+            groups.setdefault(f"{line['update']}:{row.game_id}", []).append(row)
     for members in groups.values():
-        members.sort(key=lambda line: -_number(line.get("reward")))
+        members.sort(key=lambda row: -math.inf if row.reward is None else row.reward, reverse=True)
     return groups
 
 
-def _settings(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise AlfworldRLError(f"{path} cannot be read ({error})") from error
-    return values if isinstance(values, dict) else {}
-
-
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < float("inf")
-
-
-def _number(value: Any) -> float:
-    return float(value) if _is_number(value) else float("-inf")
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -9,8 +9,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from alfworld_rl.agent.protocol import APPEARED, CALL_OPENS, COMMANDS_HEADER, NOTHING_HAPPENS, VANISHED, read_action
+from alfworld_rl.agents.calls import CALL_OPENS, read_action
+from alfworld_rl.agents.texts import APPEARED, COMMANDS_HEADER, NOTHING_HAPPENS, VANISHED
 from alfworld_rl.analysis.report.house import House, goal_of, room_of
+from alfworld_rl.evaluation.record import ResultRow
 
 #: One character a turn, for the strip that shows a whole trajectory at a glance.
 DONE, REPEATED, REFUSED, NO_ACTION = "o", "r", "x", "f"
@@ -22,15 +24,17 @@ _REACT_THOUGHT = re.compile(r"^\s*(?:thought|think)s?:\s*", re.IGNORECASE)
 _LISTED = re.compile(r"\n\s*AVAILABLE ACTIONS:\s*(.+?)\s*$", re.IGNORECASE | re.DOTALL)
 
 
-def detail(line: Mapping[str, Any]) -> dict[str, Any]:
-    """What the page shows of one trajectory, empty where the line has no messages.
+def detail(row: ResultRow) -> dict[str, Any]:
+    """What the page shows of one trajectory, empty where the row has no messages.
 
-    "system"; "opening" (text, commands on offer, what it tells of the house); "turns", each with "raw" and, where there
-    are any, "thought", "words" (what was said beside thought and call), "action", "kind", "again" (how often this action
-    was taken before), "why" (it was refused), "observation", "commands", "house" (what the answer changed, see `House`), "advantage",
-    "logprobs" and "tokens" (one entry a token); "goal" and "room".
+    - system: the instructions; opening: "text", "commands" on offer, and "house", what it tells of it (see `House`).
+    - turns: each has "kind" (a character, above), "raw" (the message as written), and as far as there are any
+      "thought", "words" (said beside thought and call), "action", "again" (how often this action was taken before),
+      "why" (it was refused), "observation", "commands" (on offer after it), "house" (what the answer changed), "cut"
+      (by a token limit), "advantage", and "logprobs" and "tokens" with one entry a token.
+    - goal, room: see `goal_of` and `room_of`.
     """
-    messages = [one for one in _list(line.get("messages")) if isinstance(one, dict)]
+    messages = [one for one in row.messages if isinstance(one, dict)]
     first = next((number for number, one in enumerate(messages) if one.get("role") == "assistant"), len(messages))
     if not messages:
         return {}
@@ -38,19 +42,19 @@ def detail(line: Mapping[str, Any]) -> dict[str, Any]:
     opening = "\n\n".join(_content(one) for one in head if one.get("role") != "system")
     text, listed = _split_commands(opening, None)
     change = house.start(text)
-    turns = _turns(messages[first:], house, listed)
+    turns = _turns(messages[first:], house, listed, row.accepted)
     for name, key in (("step_logprobs", "logprobs"), ("step_tokens", "tokens"), ("advantages", "advantage")):
-        values = _list(line.get(name))
+        values = _list(row.more.get(name))
         if len(values) == len(turns):
             for turn, value in zip(turns, values, strict=True):
                 turn[key] = value
-    if turns and "observation" not in turns[-1] and line.get("stop_reason") == "token_limit":
+    if turns and "observation" not in turns[-1] and row.stop_reason == "token_limit":
         turns[-1]["cut"] = True
     system = "\n\n".join(_content(one) for one in head if one.get("role") == "system")
     found = {
         "system": system,
         "opening": _without_nothing({"text": text, "commands": listed, "house": change}),
-        "goal": goal_of(str(line.get("game_id"))),
+        "goal": goal_of(row.game_id),
         "room": room_of(change.get("places", {})),
         "turns": turns,
     }
@@ -62,7 +66,9 @@ def kinds(turns: Sequence[Mapping[str, Any]]) -> str:
     return "".join(turn["kind"] for turn in turns)
 
 
-def _turns(messages: Sequence[Mapping[str, Any]], house: House, listed: list[str] | None) -> list[dict[str, Any]]:
+def _turns(
+    messages: Sequence[Mapping[str, Any]], house: House, listed: list[str] | None, accepted: Sequence[bool]
+) -> list[dict[str, Any]]:
     turns: list[dict[str, Any]] = []
     answers: dict[str, list[str]] = {}
     for number, message in enumerate(messages):
@@ -79,7 +85,9 @@ def _turns(messages: Sequence[Mapping[str, Any]], house: House, listed: list[str
         if number + 1 < end:
             text, listed = _split_commands(answer, listed)
             turn |= {"observation": text, "commands": listed, "house": house.answer(text)}
-            if action is not None and text.strip().startswith(NOTHING_HAPPENS.rstrip(".")):
+            # Where the row does not tell which actions were accepted, the game's own words do.
+            known = accepted[len(turns)] if len(turns) < len(accepted) else not text.startswith(NOTHING_HAPPENS)
+            if action is not None and not known:
                 kind, turn["why"] = REFUSED, house.why_refused(action)
             if action is not None:
                 earlier = answers.setdefault(_plain(action), [])

@@ -47,13 +47,13 @@ function tokens(count) {
   return Math.abs(count) < 1e6 ? fixed(count / 1e3, 1) + "k" : fixed(count / 1e6, 2) + "M";
 }
 
-/** At most four figures, for axes and metrics of any size. */
+/** Three figures, for axes and metrics of any size. */
 function brief(value) {
   if (!isNumber(value)) return NONE;
   const size = Math.abs(value);
   if (size >= 1e4) return tokens(value);
-  if (size !== 0 && size < 1e-3) return value.toExponential(1).replace("-", MINUS);
-  return fixed(value, size >= 100 ? 0 : size >= 10 ? 1 : size >= 1 ? 2 : 3).replace(/(\.\d*?)0+$/, "$1").replace(/\.$/, "");
+  if (size !== 0 && size < 1e-4) return value.toExponential(1).replace("-", MINUS);
+  return String(Number(value.toPrecision(3))).replace("-", MINUS);
 }
 
 function pValue(p) {

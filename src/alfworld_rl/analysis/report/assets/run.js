@@ -21,7 +21,7 @@ function panels() {
     ["Success by task type", under("reward/success_rate/"), { format: asShare, low: 0, high: 1, name: (name) => typeName(tail(name)) }],
     ["Invalid actions in a trajectory", ["rollout/invalid_actions_mean"], { low: 0 }],
     ["Steps of a trajectory", ["rollout/steps_mean"], { low: 0 }],
-    ["How trajectories ended", under("rollout/stopped/"), { low: 0, stack: true, name: (name) => stopName(tail(name)) }],
+    ["How trajectories ended", under("rollout/stopped/").sort((a, b) => stopRank(tail(a)) - stopRank(tail(b))), { low: 0, stack: true, name: (name) => stopName(tail(name)) }],
     ["Groups without a gradient", ["advantage/groups_degenerate"], { low: 0 }],
     ...losses.slice(0, 4).map((name) => [(tail(name)[0].toUpperCase() + tail(name).slice(1)).replaceAll("_", " "), [name], {}]),
     ["Tokens of an update", ["rollout/prefill_tokens", "rollout/sampled_tokens", "train/tokens_billed"], { low: 0, format: tokens, name: (name) => ({ prefill_tokens: "read", sampled_tokens: "written", tokens_billed: "trained on" })[tail(name)] || tail(name) }],
