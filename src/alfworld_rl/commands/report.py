@@ -54,9 +54,8 @@ def run(config: ReportConfig) -> Path:
         raise UsageError(problem)
     page = render(Content(dict(content.index) | {"files": files}, content.details), title)
     atomic_write(output, page)
-    print(
-        f"Report: {output} ({len(page.encode()) / 1e6:.1f} MB), to be opened in a browser: {output.resolve().as_uri()}"
-    )
+    print(f"Report: {output} ({len(page.encode()) / 1e6:.1f} MB)")
+    print(f"Open it in a browser: {output.resolve().as_uri()}")
     return output
 
 

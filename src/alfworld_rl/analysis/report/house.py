@@ -45,8 +45,8 @@ _UNDOES = {"hot": "cold", "cold": "hot"}
 class House:
     """Follows one game. `start` and `answer` give what an answer changed, as plain values for JSON:
 
-    "at" (receptacle), "hand" (objects), "places" (receptacle -> {"open": true, false or null, "items": objects or
-    null while nobody looked}), "states" (object -> list of "hot", "cold", "clean", "sliced", "on"). Absent: as before.
+    "at" (receptacle), "hand" (objects), "places" (receptacle -> {"open": true, false or null, "items": the objects known
+    to be there, "seen": whether these are all}), "states" (object -> list of "hot", "cold", "clean", "sliced", "on"). Absent: as before.
     """
 
     def __init__(self) -> None:
@@ -86,12 +86,11 @@ class House:
             return "no such command"
         if not second and verb in ("take", "move", "put", "heat", "cool", "clean", "slice"):
             return "no such command"
-        place = second or (first if verb in ("open", "close") else "")
-        if place:
-            if place not in self._places and verb != "slice":
-                return "no such place"
-            if place != self._at and verb != "slice":
-                return "not standing there"
+        where = first if verb in ("open", "close") else "" if verb == "slice" else second
+        if where and where not in self._places:
+            return "no such place"
+        if where and where != self._at:
+            return "not standing there"
         if verb in ("open", "close"):
             return f"already {verb if verb == 'open' else 'closed'}" if self._open(first) is (verb == "open") else ""
         if verb == "take":
@@ -99,11 +98,13 @@ class House:
                 return "the hand is full"
             if self._open(second) is False:
                 return "it is closed"
-            return "" if first in (self._places[second]["items"] or [first]) else "not seen there"
+            place = self._places[second]
+            return "not seen there" if place["seen"] and first not in place["items"] else ""
         if verb in ("move", "put", "heat", "cool", "clean"):
             if first not in self._hand:
                 return "not in the hand"
-            return "it is closed" if self._open(second) is False else ""
+            # A closed microwave heats and a closed fridge cools; nothing can be put into either.
+            return "it is closed" if verb in ("move", "put") and self._open(second) is False else ""
         return ""
 
     def _open(self, place: str) -> bool | None:
@@ -121,15 +122,15 @@ class House:
         for found in _CLOSED.finditer(text):
             self._place(found[1], open=False)
         for found in _CONTENTS.finditer(text):
-            self._place(found[1], items=_things(found[2]))
+            self._place(found[1], items=_things(found[2]), seen=True)
         for found in _OPEN.finditer(text):
-            self._place(found[1], open=True, items=_things(found[2]))
+            self._place(found[1], open=True, items=_things(found[2]), seen=True)
         for found in _TOOK.finditer(text):
-            items = self._place(found[2])["items"] or []
+            items = self._place(found[2])["items"]
             self._place(found[2], items=[name for name in items if name != found[1]])
             self._holds([found[1]])
         for found in _MOVED.finditer(text):
-            items = self._place(found[2])["items"] or []
+            items = self._place(found[2])["items"]
             self._place(found[2], items=[*(name for name in items if name != found[1]), found[1]])
             self._holds([])
         for found in _CARRYING.finditer(text):
@@ -149,7 +150,7 @@ class House:
 
     def _place(self, name: str, **new: Any) -> Mapping[str, Any]:
         before = self._places.get(name)
-        now = {"open": None, "items": None} | (before or {}) | new
+        now = {"open": None, "items": [], "seen": False} | (before or {}) | new
         if now != before:
             self._places[name] = now
             self._change.setdefault("places", {})[name] = now

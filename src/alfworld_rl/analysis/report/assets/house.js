@@ -66,7 +66,7 @@ function houseMap(play, name) {
     const state = known[shown], before = known[Math.max(shown - 1, 0)];
     for (const [place, { element, items, door }] of tiles) {
       const one = state.places[place];
-      const visited = state.visited.includes(place) || Boolean(one?.items);
+      const visited = state.visited.includes(place) || Boolean(one?.seen);
       element.classList.toggle("unknown", !one);
       element.classList.toggle("visited", visited);
       element.classList.toggle("closed", one?.open === false);
@@ -85,7 +85,7 @@ function houseMap(play, name) {
       }
     }
     hand.replaceChildren("In hand: ", ...(state.hand.length ? state.hand.map((thing) => h("b", { class: isGoal(thing) ? "goal" : null }, thing, h("small", {}, (state.states[thing] || []).map((word) => ` ${STATE_MARKS[word] || word}`).join("")))) : [h("span", {}, "nothing")]));
-    const looked = Object.values(state.places).filter((one) => one.items).length;
+    const looked = Object.values(state.places).filter((one) => one.seen).length;
     seenCount.textContent = `${looked} of ${Object.keys(state.places).length} looked into`;
     walk(state.visited);
   };
