@@ -32,10 +32,7 @@ def play(
     plan, steps, invalid, accepted = list(game.walkthrough), 0, 0, []
     while steps < 12 and not view.done:
         steps += 1
-        if random.random() < skill and plan:
-            action = plan.pop(0)
-        else:
-            action = random.choice(["go to nowhere 1", *view.actions])
+        action = plan.pop(0) if random.random() < skill and plan else random.choice(["go to nowhere 1", *view.actions])
         before = view.actions
         accepted.append(action in before)
         invalid += action not in before

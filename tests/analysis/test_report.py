@@ -11,6 +11,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from report_files import games, play, write_results, write_run
 
 from alfworld_rl.agents.calls import read_action
 from alfworld_rl.analysis.report.house import House, goal_of
@@ -18,8 +19,6 @@ from alfworld_rl.analysis.report.turns import detail
 from alfworld_rl.cli import main
 from alfworld_rl.evaluation.record import ResultRow
 from alfworld_rl.world import Game, World
-
-from report_files import games, play, write_results, write_run
 
 Games = list[tuple[str, str, Game]]
 
@@ -203,7 +202,15 @@ def test_calls_and_thoughts_in_fields_of_their_own_are_read() -> None:
 def test_refusals_and_repetitions_are_told_apart() -> None:
     look, away = ("assistant", "look"), ("assistant", "go to moon 1")
     found = turns(
-        ("user", "o"), look, ("user", "A."), look, ("user", "A."), look, ("user", "B."), away, ("user", "Nothing happens.")
+        ("user", "o"),
+        look,
+        ("user", "A."),
+        look,
+        ("user", "A."),
+        look,
+        ("user", "B."),
+        away,
+        ("user", "Nothing happens."),
     )
     assert [turn["kind"] for turn in found] == ["o", "r", "o", "x"]
     assert [turn.get("again", 0) for turn in found] == [0, 1, 2, 0]
@@ -257,7 +264,9 @@ def test_the_overview_counts_and_compares(some_games: Games, tmp_path: Path) -> 
         assert sum(result["stops"].values()) == len(rows)
         assert result["within"][-1] == pytest.approx(everything["success"])
         assert sum(score["games"] for score in result["scores"] if score["what"] == "type") == len(rows)
-        refused = Counter(action for one in rows for action, ok in zip(said(one), one["accepted"], strict=True) if not ok)
+        refused = Counter(
+            action for one in rows for action, ok in zip(said(one), one["accepted"], strict=True) if not ok
+        )
         assert [times for _, times, *_ in result["refused"]] == [count for _, count in refused.most_common(10)]
         assert all(refused[action] == times for action, times, *_ in result["refused"])
     (pair,) = index["pairs"]
@@ -351,7 +360,9 @@ def test_no_text_of_a_file_reaches_the_page_as_markup(tmp_path: Path) -> None:
     evil = "</script><script>alert(1)</script><!--<script>"
     line = {"type": "trajectory", "game_id": evil, "split": evil, "won": True, "task": evil, "task_type": evil}
     messages = [{"role": "user", "content": evil}, {"role": "assistant", "content": evil}]
-    plain = write_results(tmp_path / "plain.jsonl", [line | {"game_id": "g", "split": "s", "task": "", "task_type": ""}])
+    plain = write_results(
+        tmp_path / "plain.jsonl", [line | {"game_id": "g", "split": "s", "task": "", "task_type": ""}]
+    )
     hostile = write_results(tmp_path / "a.jsonl", [line | {"messages": messages}], base_model=evil)
     pages = []
     for file, output in ((plain, tmp_path / "1.html"), (f"{evil.replace('/', '')}={hostile}", tmp_path / "2.html")):

@@ -42,7 +42,7 @@ function houseMap(play, name) {
     const doored = known.some((state) => isDoor(state.places[place]?.open));
     const size = items.length > 8 ? "full" : items.length > 3 ? "wide" : alone || doored || items.length ? "plain" : "small";
     const element = h("li", { class: `tile ${size}${kindOf(place) === goal.place ? " goal" : ""}` },
-      h("span", { class: "name" }, alone ? place : [h("span", { class: "unseen" }, kindOf(place) + " "), numberOf(place)]), door, items.length ? h("ul", { class: "items" }, items.map((one) => one.element)) : null);
+      h("span", { class: "name" }, alone ? place : [h("span", { class: "unseen" }, kindOf(place)), " ", numberOf(place)]), door, items.length ? h("ul", { class: "items" }, items.map((one) => one.element)) : null);
     tiles.set(place, { element, items, door });
     return element;
   }
@@ -53,9 +53,9 @@ function houseMap(play, name) {
   const hand = h("p", { class: "hand" });
   const plan = h("div", { class: "plan" },
     single.length ? h("ul", { class: "tiles singles", "aria-label": "Single receptacles" }, single.flatMap(([, places]) => places.map((place) => tile(place, true)))) : null,
-    multiple.map(([kind, places]) => h("div", { class: "group" }, h("h4", {}, kind, h("small", {}, ` \u00d7 ${places.length}`)), h("ul", { class: "tiles", "aria-label": kind }, sorted(places).map((place) => tile(place, false))))), trail);
+    multiple.map(([kind, places]) => h("div", { class: "group" }, h("h3", {}, kind, h("small", {}, ` \u00d7 ${places.length}`)), h("ul", { class: "tiles", "aria-label": kind }, sorted(places).map((place) => tile(place, false))))), trail);
   const seenCount = h("small");
-  const box = h("section", { class: "house", "aria-label": `House${name ? ` of ${name}` : ""}, as the agent knows it` }, h("h3", {}, play.room || "House", " ", seenCount), hand, plan);
+  const box = h("section", { class: "house", "aria-label": `House${name ? ` of ${name}` : ""}, as the agent knows it` }, h("h2", {}, play.room || "House", " ", seenCount), hand, plan);
   let shown = 0;
   // The turn at which an object was first seen in a place: before it, nothing is shown; when it has left, a trace stays.
   const since = new Map();

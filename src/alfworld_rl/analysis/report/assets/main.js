@@ -7,17 +7,19 @@ const KEYS = [
 ];
 let overviewAt = 0, shownGame = null;
 
+const system = matchMedia("(prefers-color-scheme: dark)");
+let chosenTheme = "auto";
 function theme(name) {
-  if (name === "auto") delete document.documentElement.dataset.theme;
-  else document.documentElement.dataset.theme = name;
+  chosenTheme = name;
+  document.documentElement.dataset.theme = name === "auto" ? (system.matches ? "dark" : "light") : name;
   themeButton.textContent = { auto: "\u25d0", light: "\u2600", dark: "\u263e" }[name];
   themeButton.setAttribute("aria-label", `Colours: ${name}`);
-  remembered("alfworld-report-theme", name);
 }
+system.addEventListener("change", () => theme(chosenTheme));
 const themeButton = h("button", { type: "button", class: "icon", title: "colours: system, light, dark (t)", onclick: nextTheme });
 function nextTheme() {
-  const now = document.documentElement.dataset.theme || "auto";
-  theme(THEMES[(THEMES.indexOf(now) + 1) % THEMES.length]);
+  theme(THEMES[(THEMES.indexOf(chosenTheme) + 1) % THEMES.length]);
+  remembered("alfworld-report-theme", chosenTheme);
 }
 
 const help = h("dialog", { class: "help", "aria-labelledby": "help-title" }, h("h2", { id: "help-title" }, "Keys"),

@@ -42,7 +42,7 @@ function glance() {
     RESULTS.some((result) => isNumber(result.usage.sampled)) && ["Written", "sampled tokens in all", (row, result) => tokens(result.usage.sampled)],
     RESULTS.some((result) => result.usage.cost) && ["Cost", "estimated by a price file", (row, result) => h("span", { title: result.usage.prices ? `prices of ${result.usage.prices}` : null }, result.usage.cost || NONE)],
   ].filter(Boolean);
-  return section("Results", "results", scroller("Results", h("table", { class: "numbers" },
+  return section("Results", "results", scroller("Table of results", h("table", { class: "numbers" },
     h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Result"), columns.map(([name, title]) => h("th", { scope: "col", title }, name)))),
     h("tbody", {}, RESULTS.map((result, place) => h("tr", {},
       h("th", { scope: "row" }, resultName(place), h("small", { class: "under" }, result.model, result.weights ? h("span", {}, " \u00b7 ", result.weights) : null)),
@@ -54,7 +54,7 @@ function settings() {
   const names = [...new Set(RESULTS.flatMap((result) => Object.keys(result.settings)))].sort();
   if (!names.length) return null;
   const same = (name) => new Set(RESULTS.map((result) => JSON.stringify(result.settings[name]))).size === 1;
-  return h("details", {}, h("summary", {}, "Settings"), scroller("Settings", h("table", { class: "numbers" },
+  return h("details", {}, h("summary", {}, "Settings"), scroller("Table of settings", h("table", { class: "numbers" },
     h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Setting"), RESULTS.map((_, place) => h("th", { scope: "col" }, resultName(place))))),
     h("tbody", {}, names.map((name) => h("tr", { class: same(name) ? null : "differs" }, h("th", { scope: "row" }, name.replaceAll("_", " ")),
       RESULTS.map((result) => h("td", {}, name in result.settings ? String(result.settings[name]) : NONE))))))));
@@ -121,7 +121,7 @@ function pairs() {
   if (!INDEX.pairs.length) return null;
   const most = Math.max(...INDEX.pairs.map((pair) => Math.max(pair.gained, pair.lost)), 1);
   const change = (one, words, better) => one ? h("td", { title: one.test }, h("b", { class: one.p < 0.05 ? (one.difference * better > 0 ? "good" : "bad") : null }, words(one.difference)), h("small", {}, " " + pValue(one.p))) : h("td", {}, NONE);
-  return section("Paired differences", "pairs", scroller("Paired differences", h("table", { class: "numbers" },
+  return section("Paired differences", "pairs", scroller("Table of differences", h("table", { class: "numbers" },
     h("thead", {}, h("tr", {}, ["From, to", "Games", "Success", "Won by one alone", "Steps", "Invalid actions", "Reward"].map((name) => h("th", { scope: "col" }, name)))),
     h("tbody", {}, INDEX.pairs.map((pair) => h("tr", {},
       h("th", { scope: "row" }, resultName(pair.before), " \u2192 ", resultName(pair.after)),

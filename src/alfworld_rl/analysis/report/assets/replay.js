@@ -71,7 +71,7 @@ async function replay(game) {
     show(found);
   }
 
-  const goTo = (target, word, sign) => (target ? h("a", { class: "step", href: linkTo(target), rel: word, title: `${word === "next" ? "next" : "previous"} game: ${target.task || target.id}` }, sign) : h("span", { class: "step off", "aria-hidden": "true" }, sign));
+  const goTo = (target, word, sign) => (target ? h("a", { class: "step", href: linkTo(target), rel: word, title: `${word === "next" ? "next" : "previous"} game: ${target.task || target.id}` }, sign) : null);
   const article = h("article", { class: `replay panes-${panes.length}` },
     h("nav", { class: "crumbs", "aria-label": "Games" }, h("a", { href: back }, "\u2190 ", IS_RUN ? "All trajectories" : "All games"),
       h("span", { class: "steps-between" }, goTo(neighbour(-1), "prev", "\u2039 previous"), at >= 0 ? h("small", {}, `${at + 1} of ${order.length}`) : null, goTo(neighbour(1), "next", "next \u203a"))),
@@ -111,7 +111,7 @@ function cell(play, number) {
   const earlier = play.turns[number - 2];
   const echo = earlier && earlier.action === turn.action && earlier.observation === turn.observation && turn.kind !== "f" ? "echo" : "";
   return h("div", { class: `cell ${kind} ${echo}` },
-    h("div", { class: "head" }, h("h3", {}, h("a", { class: "no", href: address.with({ turn: number }), title: "link to this turn" }, h("span", { class: "unseen" }, "Turn "), number),
+    h("div", { class: "head" }, h("h2", {}, h("a", { class: "no", href: address.with({ turn: number }), title: "link to this turn" }, h("span", { class: "unseen" }, "Turn "), number),
       turn.action !== undefined ? h("code", { class: "action" }, turn.action) : h("span", { class: "action" }, "no action"), " ", badges(turn)),
       h("div", { class: "more" }, offered ? lazy(plural(offered.length, "command"), () => h("ul", { class: "offered" }, offered.map((one) => h("li", { class: sameCommand(one, turn.action) ? "taken" : null }, h("code", {}, one)))), "commands on offer before this turn") : null,
         turn.logprobs && turn.logprobs.length ? lazy("tokens", () => probabilities(turn), "every token with the probability that the model gave it") : null, turn.raw ? lazy("raw", () => h("pre", { tabindex: "0" }, turn.raw), "the message as it was written") : null)),

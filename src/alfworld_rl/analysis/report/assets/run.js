@@ -94,7 +94,7 @@ function numbers() {
 
 function asked() {
   const names = Object.keys(INDEX.settings || {}).sort(), saved = INDEX.checkpoints || [];
-  return [names.length ? h("details", {}, h("summary", {}, "Settings"), scroller("Settings", h("table", { class: "numbers" }, h("thead", { class: "unseen" }, h("tr", {}, h("th", { scope: "col" }, "Setting"), h("th", { scope: "col" }, "Value"))),
+  return [names.length ? h("details", {}, h("summary", {}, "Settings"), scroller("Table of settings", h("table", { class: "numbers" }, h("thead", { class: "unseen" }, h("tr", {}, h("th", { scope: "col" }, "Setting"), h("th", { scope: "col" }, "Value"))),
     h("tbody", {}, names.map((name) => h("tr", {}, h("th", { scope: "row" }, name.replaceAll("_", " ")), h("td", {}, JSON.stringify(INDEX.settings[name])))))))) : null,
     saved.length ? h("details", {}, h("summary", {}, plural(saved.length, "checkpoint")), h("ul", { class: "fine" }, saved.map((one) => h("li", {}, `update ${one.update}, ${String(one.kind).replaceAll("_", " ")}: `, h("code", {}, one.uri))))) : null];
 }
