@@ -246,6 +246,7 @@ def test_thoughts_are_folded_and_probabilities_of_tokens_are_shown(window: Any) 
     assert "zirkon" in thought.inner_text()
     assert "12%" in first.locator(".badge.chance").inner_text()
     first.locator("summary", has_text="tokens").click()
+    first.locator(".tokens").wait_for()
     assert [text.split() for text in one.texts(".turn[data-turn='1'] .tokens > span")] == [["go", "90%"], ["on", "14%"]]
 
 
@@ -377,6 +378,7 @@ def test_a_run_shows_curves_and_the_best_beside_the_worst(window: Any) -> None:
     assert {"Reward", "Success in training", "How trajectories ended", "Time of an update"} <= set(titles)
     assert "6 updates of m" in one.page.inner_text(".lead")
     one.page.locator("#curves summary", has_text="more metric").click()
+    one.page.locator("#curves .small").wait_for()
     assert "made/up" in one.texts("#curves .small h3")
     one.page.locator("#curves .chart").first.hover()
     assert "update" in one.page.inner_text("#hover")
