@@ -58,7 +58,7 @@ function brief(value) {
 
 function pValue(p) {
   if (!isNumber(p)) return NONE;
-  return p < 0.001 ? "p < 0.001" : `p = ${p.toFixed(p < 0.1 ? 3 : 2)}`;
+  return p < 0.001 ? "p\u00a0<\u00a00.001" : `p\u00a0=\u00a0${p.toFixed(p < 0.1 ? 3 : 2)}`;
 }
 
 const TYPE_NAMES = {
