@@ -23,7 +23,7 @@ function smooth(values, window) {
 
 /**
  * A line chart: {label, x: [...], series: [{name, colour, values, faint, dashed}], height, low, high, format, xName,
- * stack}. `onread(index)` is told which place the pointer reads, or null. Returns an element with `read(index)`.
+ * stack, steps, sparse (values stand at some places only; they are marked and joined)}. `onread(index)` is told which place the pointer reads, or null. Returns an element with `read(index)`.
  */
 function lineChart(options) {
   const { x, series, height = 180, format = brief, xName = "", onread } = options;
@@ -59,13 +59,14 @@ function lineChart(options) {
         : x.length === 1
           ? one.values.filter(isNumber).map((value) => svg("circle", { cx: scaleX(x[0]), cy: scaleY(value), r: one.faint ? 2 : 3.5, vars: { fill: one.colour } }))
           : svg("path", { class: "line" + (one.faint ? " faint" : ""), d: path(one.values, options.steps), vars: { stroke: one.colour }, "stroke-dasharray": one.dashed ? "5 3" : null }))),
+      options.sparse ? layers.flatMap((one) => one.values.map((value, place) => (isNumber(value) ? svg("circle", { cx: scaleX(x[place]), cy: scaleY(value), r: 2.5, vars: { fill: one.colour } }) : null))) : null,
       cursor));
   }
 
   function path(values, steps) {
     let d = "", pen = false;
     values.forEach((value, place) => {
-      if (!isNumber(value)) { pen = false; return; }
+      if (!isNumber(value)) { pen = pen && options.sparse; return; }
       const at = `${scaleX(x[place]).toFixed(1)} ${scaleY(clamp(value, low, high)).toFixed(1)}`;
       d += pen ? (steps ? `H${at.split(" ")[0]}V${at.split(" ")[1]}` : `L${at}`) : `M${at}`;
       pen = true;

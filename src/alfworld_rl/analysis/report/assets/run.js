@@ -17,7 +17,7 @@ function panels() {
   return [
     ["Reward", ["reward/mean", ...parts], { name: (name) => (name === "reward/mean" ? "reward" : tail(name)) }],
     ["Success in training", ["reward/success_rate"], { format: asShare, low: 0, high: 1 }],
-    ["Success in validation", checks, { format: asShare, low: 0, high: 1, name: (name) => name.replace(/\/success_rate$/, "").replace(/^[^/]*\//, "") }],
+    ["Success in validation", checks, { format: asShare, low: 0, high: 1, smooth: 1, sparse: true, name: (name) => name.replace(/\/success_rate$/, "").replace(/^[^/]*\//, "") }],
     ["Success by task type", under("reward/success_rate/"), { format: asShare, low: 0, high: 1, name: (name) => typeName(tail(name)) }],
     ["Invalid actions in a trajectory", ["rollout/invalid_actions_mean"], { low: 0 }],
     ["Steps of a trajectory", ["rollout/steps_mean"], { low: 0 }],
