@@ -43,10 +43,12 @@ _UNDOES = {"hot": "cold", "cold": "hot"}
 
 
 class House:
-    """Follows one game. `start` and `answer` give what an answer changed, as plain values for JSON:
+    """Follows one game. `start` and `answer` give what an answer changed, as plain values for JSON; absent: as before.
 
-    "at" (receptacle), "hand" (objects), "places" (receptacle -> {"open": true, false or null, "items": the objects known
-    to be there, "seen": whether these are all}), "states" (object -> list of "hot", "cold", "clean", "sliced", "on"). Absent: as before.
+    - at: the receptacle where the agent stands; hand: the objects in it.
+    - places: receptacle -> {"open": true, false or null where nobody knows, "items": the objects known to be there,
+      "seen": whether these are all}.
+    - states: object -> list of "hot", "cold", "clean", "sliced", "on".
     """
 
     def __init__(self) -> None:
