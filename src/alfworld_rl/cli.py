@@ -25,6 +25,7 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
     "eval": Command("measure how often a model wins", "eval"),
     "analysis": Command("draw and compare results", "analysis"),
     "curves": Command("draw how runs learned", "curves"),
+    "report": Command("write a page that shows results or a run, and replays what the agent did", "report"),
     "sft": Command("warm start from demonstrations", "sft"),
     "games": {
         "list": Command("count the games by split and task type", "games", "ListConfig", "run_list"),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from alfworld_rl.commands import analysis, eval
+from alfworld_rl.commands import analysis, eval, report
 from alfworld_rl.commands import train as train_command
 from alfworld_rl.commands.common import CommandConfig
 from alfworld_rl.commands.games import GenerateConfig, run_generate
@@ -69,11 +69,14 @@ def run(config: QuickstartConfig) -> None:
     """Make games if there are none, evaluate, train, evaluate again, draw; prints every command before it runs."""
     ran: list[str] = []
 
-    def do(command: str, function: Callable[[Any], Any], kind: type[Config], flags: Flags) -> Any:
-        words = [*command.split(), *(word for name, value in flags.items() for word in _words(name, value))]
+    def do(
+        command: str, function: Callable[[Any], Any], kind: type[Config], flags: Flags, inputs: tuple[str, ...] = ()
+    ) -> Any:
+        words = [*command.split(), *inputs, *(word for name, value in flags.items() for word in _words(name, value))]
         ran.append(shlex.join(["alfworld-rl", *words]))
         print(f"\n$ {ran[-1]}", flush=True)
-        return function(kind.from_flat({name.replace("-", "_"): value for name, value in flags.items()}))
+        flat = {name.replace("-", "_"): value for name, value in flags.items()}
+        return function(kind.from_flat(flat | ({"inputs": inputs} if inputs else {})))
 
     started = time.monotonic()
     play, train, evaluation = (SHORT_PLAY, SHORT_TRAIN, SHORT_EVAL) if config.short else (PLAY, TRAIN, EVAL)
@@ -100,7 +103,10 @@ def run(config: QuickstartConfig) -> None:
     labelled = (f"Before={_from_here(before)}", f"After={_from_here(after)}")
     figure = home() / "images" / "quickstart.png"
     do("analysis", analysis.run, analysis.AnalysisConfig, {"output": figure, "results": labelled})
+    page: Path = do("report", report.run, report.ReportConfig, {"output": results / "quickstart.html"}, labelled)
+    do("report", report.run, report.ReportConfig, {}, (folder.name,))
 
+    print(f"\nTo see what the agent did, turn by turn, open {_from_here(page)} in a browser.")
     print(
         f"\nThat took {seconds(time.monotonic() - started)}. These commands did it (behind `uv run --extra local`):\n"
     )

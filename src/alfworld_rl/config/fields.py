@@ -28,12 +28,14 @@ def option(
     lt: float | None = None,
     metavar: str | None = None,
     positional: bool = False,
+    short: str | None = None,
 ) -> Any:
     """A field of a Config: its default (`...` where it is needed), its help, the limits of a number, what help calls
-    the value, and whether it stands on a command line without its flag."""
+    the value, whether it stands on a command line without its flag, and a short form of the flag ("-o")."""
     limits: dict[str, Any] = {"ge": ge, "gt": gt, "le": le, "lt": lt}
     extra: dict[str, Any] = {"metavar": metavar} if metavar else {}
     extra |= {"positional": True} if positional else {}
+    extra |= {"short": short} if short else {}
     return Field(default, description=help, json_schema_extra=extra or None, **limits)
 
 
@@ -87,6 +89,7 @@ class Setting:
     metavar: str
     group: str
     positional: bool
+    short: str | None
 
     @property
     def flag(self) -> str:
@@ -203,6 +206,7 @@ def setting(name: str, info: FieldInfo, group: str) -> Setting:
         metavar=_metavar(extra, choices, registry, element),
         group=group,
         positional=isinstance(extra, dict) and bool(extra.get("positional")),
+        short=str(extra["short"]) if isinstance(extra, dict) and "short" in extra else None,
     )
 
 

@@ -122,13 +122,16 @@ def _add_flag(group: Any, setting: Setting) -> None:
         options["metavar"] = setting.metavar
         if setting.many:
             options["nargs"] = "+"
-    group.add_argument(setting.flag, **options)
+    group.add_argument(*([setting.short] if setting.short else []), setting.flag, **options)
 
 
 def _synopsis(setting: Setting) -> str:
+    if setting.positional:
+        return setting.name.upper() + (" ..." if setting.many else "")
     if setting.element is bool:
         return setting.flag if setting.default is False else f"{setting.flag}, {flag_name('no_' + setting.name)}"
-    return f"{setting.flag} {setting.metavar}" + (" ..." if setting.many else "")
+    short = f"{setting.short}, " if setting.short else ""
+    return f"{short}{setting.flag} {setting.metavar}" + (" ..." if setting.many else "")
 
 
 def _name(written: str) -> str:

@@ -1,17 +1,19 @@
-"""SwanLab, for whoever watches metrics there. metrics.jsonl has the same, whatever the mode."""
+"""Where people watch metrics. metrics.jsonl has the same, whatever is chosen here."""
 
 import contextlib
-import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from alfworld_rl.config import Config, option
-from alfworld_rl.errors import AlfworldRLError, UsageError
-from alfworld_rl.files import atomic_write, read_json
+from alfworld_rl.errors import UsageError, installing, running
+from alfworld_rl.runs import trackers
+from alfworld_rl.runs.trackers import Experiment, Tracker
+
+__all__ = ["Tracker", "TrackingConfig", "check_tracking", "swanlab_login", "tracking"]
 
 SwanLabMode = Literal["online", "local", "offline", "disabled"]
 
@@ -19,51 +21,61 @@ SwanLabMode = Literal["online", "local", "offline", "disabled"]
 class TrackingConfig(Config):
     """Where others watch the metrics."""
 
+    track: tuple[Literal["swanlab", "tensorboard", "wandb", "none"], ...] = option(
+        ("swanlab",), "what shows the metrics: one or several of swanlab, tensorboard, wandb; or none"
+    )
     swanlab_project: str = option("alfworld-agent-rl", "SwanLab project")
     swanlab_mode: SwanLabMode = option("online", "where SwanLab keeps the metrics")
+    wandb_project: str = option("alfworld-agent-rl", "W&B project")
+    wandb_mode: Literal["online", "offline"] = option("offline", "send metrics to W&B, or keep them for `wandb sync`")
+
+    @property
+    def trackers(self) -> tuple[str, ...]:
+        """What is tracked by, each once; `--swanlab-mode disabled` is as if SwanLab were not named."""
+        names = dict.fromkeys(self.track)
+        off = {"none"} | ({"swanlab"} if self.swanlab_mode == "disabled" else set())
+        return tuple(name for name in names if name not in off)
+
+    def conflicts(self) -> list[str]:
+        if "none" in self.track and len(self.track) > 1:
+            return ["--track none and another tracker contradict each other"]
+        return []
 
 
-class Tracker(Protocol):
-    """Where metrics go besides metrics.jsonl; `step` is the update, from 1."""
-
-    def log(self, metrics: Mapping[str, float], step: int) -> None: ...
-
-
-class _Nowhere:
-    def log(self, metrics: Mapping[str, float], step: int) -> None:
-        pass
-
-
-class _SwanLab:
-    """A SwanLab experiment. `state_file` remembers its id and the last step, which SwanLab never takes back."""
-
-    def __init__(self, run: Any, state_file: Path | None, logged: int) -> None:
-        self._run = run
-        self._state_file = state_file
-        self._logged = logged
-
-    def log(self, metrics: Mapping[str, float], step: int) -> None:
-        # A run that goes on from an earlier save does updates again that the experiment has already.
-        if step > self._logged:
-            self._run.log(dict(metrics), step=step)
-            self._logged = step
-            if self._state_file is not None:
-                state = {"id": getattr(self._run, "id", None), "step": step}
-                atomic_write(self._state_file, json.dumps(state) + "\n")
+_OPEN: Mapping[str, Callable[[TrackingConfig, Experiment], contextlib.AbstractContextManager[Tracker]]] = {
+    "swanlab": lambda config, run: trackers.swanlab(run, project=config.swanlab_project, mode=config.swanlab_mode),
+    "tensorboard": lambda _, run: trackers.tensorboard(run),
+    "wandb": lambda config, run: trackers.wandb(run, project=config.wandb_project, mode=config.wandb_mode),
+}
 
 
 def check_tracking(config: TrackingConfig) -> None:
-    """Refuse a mode that could only fail later, before anything slow or paid. Raises UsageError."""
-    if config.swanlab_mode == "local" and find_spec("swanboard") is None:
+    """Refuse what could only fail later, before anything slow or paid. Raises UsageError."""
+    if "swanlab" in config.track and "track" in config.given and "swanlab" not in config.trackers:
+        raise UsageError("--track swanlab needs --swanlab-mode online, offline or local: it is disabled now")
+    for name in ("tensorboard", "wandb"):
+        if name in config.trackers and find_spec(name) is None:
+            raise UsageError(f"--track {name} needs {name}; install it with `{installing(name)}`")
+    if "swanlab" in config.trackers:
+        _check_swanlab(config.swanlab_mode)
+    if "wandb" in config.trackers and config.wandb_mode == "online" and not _wandb_login() and not sys.stdin.isatty():
+        raise UsageError(
+            f"W&B is not logged in: run `{running('wandb login')}`, or choose --wandb-mode offline "
+            "(metrics.jsonl is written in any mode)"
+        )
+
+
+def _check_swanlab(mode: str) -> None:
+    if mode == "local" and find_spec("swanboard") is None:
         raise UsageError(
             "--swanlab-mode local needs SwanLab's dashboard: `uv pip install 'swanlab[dashboard]'`, "
             "or choose --swanlab-mode offline"
         )
     # On a terminal SwanLab asks for the key itself.
-    if config.swanlab_mode == "online" and not swanlab_login() and not sys.stdin.isatty():
+    if mode == "online" and not swanlab_login() and not sys.stdin.isatty():
         raise UsageError(
-            "SwanLab is not logged in: run `uv run swanlab login`, or choose --swanlab-mode offline or disabled "
-            "(metrics.jsonl is written in any mode)"
+            f"SwanLab is not logged in: run `{running('swanlab login')}`, or choose --swanlab-mode offline or disabled "
+            "or another --track (metrics.jsonl is written in any case)"
         )
 
 
@@ -75,49 +87,31 @@ def swanlab_login() -> bool:
     return any((folder / ".netrc").is_file() for folder in (Path(root), Path.cwd() / ".swanlab"))
 
 
+def _wandb_login() -> bool:
+    """Whether W&B finds a key, in its environment variable or in the .netrc that `wandb login` writes."""
+    netrc = Path(os.environ.get("NETRC") or Path.home() / ".netrc")
+    return bool(os.environ.get("WANDB_API_KEY")) or netrc.is_file()
+
+
+class _All:
+    """Several trackers as one."""
+
+    def __init__(self, members: list[Tracker]) -> None:
+        self._members = members
+
+    def log(self, metrics: Mapping[str, float], step: int) -> None:
+        for one in self._members:
+            one.log(metrics, step)
+
+
 @contextlib.contextmanager
 def tracking(
     config: TrackingConfig, *, name: str, settings: Mapping[str, Any], folder: Path, going_on: bool = True
 ) -> Iterator[Tracker]:
-    """A SwanLab experiment for the time of the block; with mode `disabled` SwanLab is not even imported.
+    """The trackers that `config` names, for the time of the block; none of the others is even imported.
 
-    In a folder that has an experiment already, with `going_on`, mode `online` goes on with that one; the other modes
-    keep each sitting as an experiment of its own, which is said. What goes wrong inside marks the experiment as
-    crashed, Ctrl-C as aborted.
+    They keep their files in `folder`. With `going_on`, what was tracked there before is gone on with.
     """
-    mode = config.swanlab_mode
-    if mode == "disabled":
-        yield _Nowhere()
-        return
-    import swanlab
-
-    state_file = folder / "swanlab.json"
-    before = read_json(state_file) if going_on and state_file.exists() else {}
-    resuming: dict[str, Any] = {}
-    if before.get("id") and mode == "online":
-        resuming = {"id": before["id"], "resume": "allow"}
-    elif before:
-        print(f"SwanLab's mode {mode} cannot go on with an experiment: this sitting becomes one of its own", flush=True)
-    try:
-        run = swanlab.init(
-            project=config.swanlab_project,
-            name=name,
-            mode=mode,
-            config=dict(settings),
-            log_dir=str(folder / "swanlog"),
-            **resuming,
-        )
-    except Exception as error:  # SwanLab raises whatever its transport raises
-        raise AlfworldRLError(
-            f"SwanLab did not start ({error}); run `uv run swanlab login`, or choose --swanlab-mode disabled"
-        ) from error
-    try:
-        yield _SwanLab(run, state_file if going_on else None, int(before.get("step", 0)) if resuming else -1)
-    except KeyboardInterrupt:
-        swanlab.finish(state="aborted")
-        raise
-    except BaseException as error:
-        swanlab.finish(state="crashed", error=str(error))
-        raise
-    else:
-        swanlab.finish()
+    with contextlib.ExitStack() as stack:
+        run = Experiment(name, settings, folder, going_on)
+        yield _All([stack.enter_context(_OPEN[one](config, run)) for one in config.trackers])

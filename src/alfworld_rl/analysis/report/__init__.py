@@ -1,0 +1,1 @@
+"""`report`: one self-contained page that shows results or a training run, and replays their trajectories."""
