@@ -73,8 +73,15 @@ def difference(play: Mapping[str, Any], number: int, result: Any) -> str | None:
     return f"{play['game']}: answer {number}, {', '.join(wrong)}" if wrong else None
 
 
-async def session(url: str, play: Mapping[str, Any], steps: int, load: Load, gate: asyncio.Semaphore,
-                  start: asyncio.Barrier, pause: float) -> None:
+async def session(
+    url: str,
+    play: Mapping[str, Any],
+    steps: int,
+    load: Load,
+    gate: asyncio.Semaphore,
+    start: asyncio.Barrier,
+    pause: float,
+) -> None:
     client = GenericEnvClient(url, connect_timeout_s=60, message_timeout_s=600)
     rng = random.Random(play["game"])
     try:

@@ -269,23 +269,31 @@ async def test_an_idle_session_ends(serve: Serve) -> None:
     await asyncio.to_thread(play)
 
 
-def test_the_command(data_root: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    command = [sys.executable, "-m", "alfworld_rl.cli", "serve", "--data-root", str(data_root), "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout is not None
-        line = server.stdout.readline()
-        url = line.partition(" at ")[2].split()[0]
-        assert line.startswith("Serving 3 train, 2 valid_seen games at http://127.0.0.1:")
-        with client(url) as player:
-            assert player.reset(split="valid_seen", index=1).observation["text"]
-        taken = url.rpartition(":")[2]
-        assert cli.main(["serve", "--data-root", str(data_root), "--port", taken]) == 2
-        assert f"port {taken} (Address already in use); give another --port" in capfd.readouterr().err
-        server.send_signal(signal.SIGINT)
-        assert server.wait(30) == 0
+@pytest.fixture
+def command(data_root: Path) -> Iterator["subprocess.Popen[str]"]:
+    arguments = [sys.executable, "-m", "alfworld_rl.cli", "serve", "--data-root", str(data_root), "--port", "0"]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as server:
+        yield server
+        server.kill()
 
 
-def test_mistakes_are_named(data_root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command(command: "subprocess.Popen[str]", data_root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.stdout is not None
+    line = command.stdout.readline()
+    url = line.partition(" at ")[2].split()[0]
+    assert line.startswith("Serving 3 train, 2 valid_seen games at http://127.0.0.1:")
+    with client(url) as player:
+        assert player.reset(split="valid_seen", index=1).observation["text"]
+    taken = url.rpartition(":")[2]
+    assert cli.main(["serve", "--data-root", str(data_root), "--port", taken]) == 2
+    assert f"port {taken} (Address already in use); give another --host or --port" in capsys.readouterr().err
+    command.send_signal(signal.SIGINT)
+    assert command.wait(60) == 0
+
+
+def test_mistakes_are_named(
+    data_root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert cli.main(["serve", "--data-root", str(data_root), "--splits", "valid_unseen"]) == 2
     assert "No games in" in capsys.readouterr().err
     assert cli.main(["serve", "--port", "70000", "--max-sessions", "0"]) == 2

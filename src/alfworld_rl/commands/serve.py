@@ -2,6 +2,7 @@
 
 import argparse
 import ipaddress
+import os
 import socket
 import sys
 from collections.abc import Mapping, Sequence
@@ -118,7 +119,9 @@ def _listening(host: str, port: int) -> socket.socket:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         return socket.create_server(address[:2], family=family, backlog=2048)
     except OSError as error:
-        raise UsageError(f"cannot listen at {host} port {port} ({error.strerror or error}); give another --port") from None
+        # What create_server says holds the address again; a name that is not found has a number of its own.
+        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
+        raise UsageError(f"cannot listen at {host} port {port} ({reason}); give another --host or --port") from None
 
 
 def _allow_open_files(count: int) -> None:

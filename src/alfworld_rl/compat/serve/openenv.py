@@ -144,9 +144,7 @@ class WorldSession(Environment):  # type: ignore[misc]
         self._metrics.resets.inc()
         return self._observation(self._view, game, None)
 
-    async def step_async(
-        self, action: CommandAction, timeout_s: float | None = None, **_: Any
-    ) -> WorldObservation:
+    async def step_async(self, action: CommandAction, timeout_s: float | None = None, **_: Any) -> WorldObservation:
         """Do a command. Raises UsageError before the first reset."""
         if self._environment is None or self._view is None or self._game is None:
             raise UsageError(
