@@ -20,31 +20,29 @@ from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
+from openenv.core.env_server import interfaces
+from openenv.core.env_server import types as openenv_types
 from openenv.core.env_server.http_server import HTTPEnvServer
-from openenv.core.env_server.interfaces import Environment
-from openenv.core.env_server.types import Action, ConcurrencyConfig, EnvironmentMetadata, Observation, State
 from pydantic import Field
 
 from alfworld_rl.compat.serve.guard import Application, Guard
 from alfworld_rl.compat.serve.metrics import Metrics
-from alfworld_rl.envs.alfworld import AlfworldPool, LocalEnvironment
-from alfworld_rl.envs.workers import OfficialEnvironment
+from alfworld_rl.envs import Environment, Pool
 from alfworld_rl.errors import AlfworldRLError, UsageError
-from alfworld_rl.games import GameRef
-from alfworld_rl.world import View
+from alfworld_rl.types import Observation, Task
 
 NAME = "alfworld"
 _SPLIT_TYPES = {"train": "train", "valid_seen": "validation", "valid_unseen": "test"}
 _RESET_TAKES = ("split", "index", "game_id", "seed", "episode_id", "max_episode_steps")
 
 
-class CommandAction(Action):  # type: ignore[misc]
+class CommandAction(openenv_types.Action):  # type: ignore[misc]
     """What a player types; one that is not admissible, to the letter, is answered "Nothing happens."."""
 
     command: str = Field(description="one of the admissible commands, word for word")
 
 
-class WorldObservation(Observation):  # type: ignore[misc]
+class WorldObservation(openenv_types.Observation):  # type: ignore[misc]
     """What a player sees. `reward` is how much the score rose: 1 for the command that wins, -1 if one undoes it.
 
     `done` is whether the game is won now, or its steps are used up (`truncated`); it can be played on all the same.
@@ -53,13 +51,13 @@ class WorldObservation(Observation):  # type: ignore[misc]
     text: str
     task: str
     admissible_commands: tuple[str, ...]
-    score: int
+    score: float
     won: bool
     truncated: bool
     game_id: str
 
 
-class WorldState(State):  # type: ignore[misc]
+class WorldState(openenv_types.State):  # type: ignore[misc]
     """Where a session stands; all but `step_count` is None before the first reset."""
 
     game_id: str | None = None
@@ -70,7 +68,7 @@ class WorldState(State):  # type: ignore[misc]
 class Games:
     """The games that a server plays, by split and by id. Raises UsageError for what it does not have."""
 
-    def __init__(self, splits: Mapping[str, Sequence[GameRef]]) -> None:
+    def __init__(self, splits: Mapping[str, Sequence[Task]]) -> None:
         self._splits = splits
         self._by_id = {game.game_id: game for games in splits.values() for game in games}
 
@@ -78,14 +76,14 @@ class Games:
     def splits(self) -> tuple[str, ...]:
         return tuple(self._splits)
 
-    def split(self, name: str | None) -> Sequence[GameRef]:
+    def split(self, name: str | None) -> Sequence[Task]:
         """The games of a split, by default of the first one."""
         name = self.splits[0] if name is None else name
         if name not in self._splits:
             raise UsageError(f"there is no split {name!r}; this server has {', '.join(self.splits)}")
         return self._splits[name]
 
-    def choose(self, split: str | None, index: int | None, game_id: str | None, seed: int | None) -> GameRef:
+    def choose(self, split: str | None, index: int | None, game_id: str | None, seed: int | None) -> Task:
         """A game by id, else by its place in the split, else one drawn by the seed, else one drawn at random."""
         if game_id is not None:
             if game_id not in self._by_id:
@@ -99,22 +97,22 @@ class Games:
         return games[index]
 
 
-class WorldSession(Environment):  # type: ignore[misc]
+class WorldSession(interfaces.Environment):  # type: ignore[misc]
     """One player. Made by OpenEnv's server for every connection, which gives no other one access to it."""
 
     SUPPORTS_CONCURRENT_SESSIONS = True
     # Steps run on the event loop (they take microseconds, or wait for a worker process): no thread for each session.
     REQUIRES_SINGLE_THREAD_EXECUTOR = True
 
-    def __init__(self, games: Games, pool: AlfworldPool, metrics: Metrics, max_episode_steps: int) -> None:
+    def __init__(self, games: Games, pool: Pool, metrics: Metrics, max_episode_steps: int) -> None:
         super().__init__()
         self._games = games
         self._pool = pool
         self._metrics = metrics
         self._default_steps = max_episode_steps
-        self._environment: LocalEnvironment | OfficialEnvironment | None = None
-        self._game: GameRef | None = None
-        self._view: View | None = None
+        self._environment: Environment | None = None
+        self._game: Task | None = None
+        self._seen: Observation | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._episode_id: str | None = None
         self._steps = self._max_steps = 0
@@ -134,31 +132,31 @@ class WorldSession(Environment):  # type: ignore[misc]
         game = self._games.choose(wanted.get("split"), wanted.get("index"), wanted.get("game_id"), seed)
         self._loop = asyncio.get_running_loop()
         if self._environment is None or game is not self._game:
-            self._view = None
+            self._seen = None
             if self._environment is not None:
                 await self._environment.close()
                 self._environment = None
             self._environment = self._pool.make(game)
         self._game, self._episode_id, self._steps, self._max_steps = game, episode_id, 0, steps
-        self._view = await self._environment.reset()
+        self._seen = await self._environment.reset()
         self._metrics.resets.inc()
-        return self._observation(self._view, game, None)
+        return self._observation(self._seen, game, None)
 
     async def step_async(self, action: CommandAction, timeout_s: float | None = None, **_: Any) -> WorldObservation:
         """Do a command. Raises UsageError before the first reset."""
-        if self._environment is None or self._view is None or self._game is None:
+        if self._environment is None or self._seen is None or self._game is None:
             raise UsageError(
                 "there is no game in this session: call reset first (a session that was idle for too long has ended, "
                 "and its client is in a new one; /step over HTTP has no session, use /ws)"
             )
-        before = self._view
+        before = self._seen
         begin = time.perf_counter()
         view = await self._environment.step(action.command)
         self._metrics.step_seconds.observe(time.perf_counter() - begin)
         self._metrics.steps.inc()
         if view.won and not before.won:
             self._metrics.wins.inc()
-        self._view = view
+        self._seen = view
         self._steps += 1
         return self._observation(view, self._game, float(view.score - before.score))
 
@@ -172,26 +170,26 @@ class WorldSession(Environment):  # type: ignore[misc]
 
     def close(self) -> None:
         """Give the world back; may be called from any thread."""
-        environment, self._environment, self._view = self._environment, None, None
+        environment, self._environment, self._seen = self._environment, None, None
         if environment is not None and self._loop is not None and self._loop.is_running():
             asyncio.run_coroutine_threadsafe(environment.close(), self._loop)
 
     @property
     def state(self) -> WorldState:
         """Where the session stands."""
-        if self._view is None or self._game is None:
+        if self._seen is None or self._game is None:
             return WorldState()
         return WorldState(
             episode_id=self._episode_id,
             step_count=self._steps,
             game_id=self._game.game_id,
-            task=self._view.task,
-            won=self._view.won,
+            task=self._seen.task,
+            won=self._seen.won,
         )
 
-    def get_metadata(self) -> EnvironmentMetadata:
+    def get_metadata(self) -> openenv_types.EnvironmentMetadata:
         """Name and version, for people."""
-        return EnvironmentMetadata(
+        return openenv_types.EnvironmentMetadata(
             name=NAME,
             description="ALFWorld's text games: find, clean, heat, cool, light and place things in a house.",
             version=version("alfworld-agent-rl"),
@@ -214,14 +212,14 @@ class WorldSession(Environment):  # type: ignore[misc]
     def get_task_range(self, split: str, start: int | None = None, stop: int | None = None) -> list[dict[str, Any]]:
         return [_task(index, game) for index, game in enumerate(self._games.split(split))][start:stop]
 
-    def _observation(self, view: View, game: GameRef, reward: float | None) -> WorldObservation:
+    def _observation(self, view: Observation, game: Task, reward: float | None) -> WorldObservation:
         truncated = bool(self._max_steps) and self._steps >= self._max_steps and not view.won
         return WorldObservation(
             done=view.done or truncated,
             reward=reward,
-            text=view.observation,
+            text=view.text,
             task=view.task,
-            admissible_commands=view.admissible_commands,
+            admissible_commands=tuple(view.actions),
             score=view.score,
             won=view.won,
             truncated=truncated,
@@ -229,13 +227,13 @@ class WorldSession(Environment):  # type: ignore[misc]
         )
 
 
-def _task(index: int, game: GameRef) -> dict[str, Any]:
+def _task(index: int, game: Task) -> dict[str, Any]:
     return {"id": game.game_id, "index": index, "split": game.split, "task_type": game.task_type}
 
 
 def create_app(
     games: Games,
-    pool: AlfworldPool,
+    pool: Pool,
     *,
     max_sessions: int = 1000,
     idle_seconds: float = 600,
@@ -248,7 +246,9 @@ def create_app(
         partial(WorldSession, games, pool, metrics, max_episode_steps),
         CommandAction,
         WorldObservation,
-        concurrency_config=ConcurrencyConfig(max_concurrent_envs=max_sessions, session_timeout=idle_seconds),
+        concurrency_config=openenv_types.ConcurrencyConfig(
+            max_concurrent_envs=max_sessions, session_timeout=idle_seconds
+        ),
         env_name=NAME,
         state_cls=WorldState,
     )
