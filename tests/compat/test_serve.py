@@ -291,6 +291,13 @@ def test_the_command(command: "subprocess.Popen[str]", data_root: Path, capsys: 
     assert command.wait(60) == 0
 
 
+def test_the_example(serve: Serve) -> None:
+    example = Path(__file__).resolve().parents[2] / "examples" / "openenv_player.py"
+    done = subprocess.run([sys.executable, example, serve(max_episode_steps=4)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("\n> ") == 4
+
+
 def test_mistakes_are_named(
     data_root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -312,7 +319,7 @@ def test_a_thousand_sessions_play_what_was_recorded(real_games: Path, recorded_p
     official = "2" if find_spec("textworld") and find_spec("alfworld") else "0"
     command = [sys.executable, str(BENCHMARK), "--data-root", str(real_games), "--plays"]
     command += [str(path) for path in sorted(recorded_plays.glob("*.jsonl.xz"))]
-    command += ["--sessions", "1000", "--steps", "12", "--official-sessions", official, "--official-steps", "2"]
+    command += ["--sessions", "1000", "--steps", "5", "--official-sessions", official, "--official-steps", "2"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = [line.split() for line in done.stdout.splitlines() if line.startswith(("ours", "official"))]

@@ -5,7 +5,7 @@ The texts, the reading of actions, the limits and the rewards are those of this 
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -22,6 +22,12 @@ from alfworld_rl.games import GameRef, discover
 from alfworld_rl.rollouts import Step, Trajectory
 from alfworld_rl.types import Message
 from alfworld_rl.world import Game, World
+
+
+@lru_cache(maxsize=8)  # loops that make an environment a play would list thousands of folders each time
+def _by_id(data_root: Path, split: str) -> Mapping[str, GameRef]:
+    return {game.game_id: game for game in discover(data_root, split).games}
+
 
 _load = lru_cache(maxsize=256)(Game.load)  # the copies of a group share a parse
 
@@ -54,6 +60,13 @@ class ChatRules:
     def games(self) -> Sequence[GameRef]:
         """The games, in an order that is the same everywhere. Raises UsageError where there are none."""
         return spread(discover(alfworld_games(self.data_root), self.split).games, self.limit)
+
+    def game(self, game_id: str) -> GameRef:
+        """The game of that id. Raises UsageError where there is none."""
+        game = _by_id(alfworld_games(self.data_root), self.split).get(game_id)
+        if game is None:
+            raise UsageError(f"there is no game {game_id!r} in {self.split}")
+        return game
 
     @property
     def system(self) -> Message:

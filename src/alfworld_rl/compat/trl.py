@@ -56,6 +56,10 @@ class ALFWorld:
         return 0.0 if self._play is None else self._play.reward()
 
 
+# transformers would show the model what the tool returns, too, and its prompt would be none of ours.
+del ALFWorld.alfworld_step.__annotations__["return"]
+
+
 @dataclass(frozen=True)
 class Factory:
     """What GRPOTrainer takes as its `environment_factory`; made by `alfworld`."""
