@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from alfworld_rl.agents.calls import read_action
 from alfworld_rl.compat.chat import ChatRules
 from alfworld_rl.errors import UsageError
 from alfworld_rl.games import generate
@@ -35,7 +34,7 @@ def test_its_evaluator_scores_as_we_do(data_root: Path, tmp_path: Path) -> None:
     for game in rules.games():
         play, messages = rules.begin(game), iter(messages_of(game))
         while not play.over:
-            play.act(read_action(next(messages, GIVES_UP)))
+            play.hear(next(messages, GIVES_UP))
         trajectory = play.trajectory
         counts = (len(trajectory.steps), trajectory.invalid_action_count, trajectory.stop_reason)
         expected[game.game_id] = (play.reward(), trajectory.won, *counts)

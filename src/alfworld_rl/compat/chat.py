@@ -11,8 +11,9 @@ from functools import lru_cache
 from pathlib import Path
 
 from alfworld_rl.agents import CommandsShown, match_action
-from alfworld_rl.agents.calls import CALL_EXPLAINED
+from alfworld_rl.agents.calls import CALL_EXPLAINED, read_action
 from alfworld_rl.agents.texts import NOTHING_HAPPENS, answer_text, opening_text
+from alfworld_rl.agents.thinking import split_thought
 from alfworld_rl.agents.tool_call import system_text
 from alfworld_rl.algorithms.rewards import REWARDS, Reward, score
 from alfworld_rl.config.workspace import alfworld_games
@@ -80,7 +81,7 @@ class ChatRules:
 
 
 class ChatGame:
-    """One play. `act` takes the action of the model's message, and gives the answer, until `over`."""
+    """One play. `act` (or `hear`) takes the model's message, and gives the answer to it, until `over`."""
 
     def __init__(self, game: GameRef, rules: ChatRules) -> None:
         self.rules = rules
@@ -95,8 +96,13 @@ class ChatGame:
     def won(self) -> bool:
         return self.trajectory.won
 
-    def act(self, action: str | None, text: str = "") -> str:
-        """Do what the model's message asks for; None where it asks for nothing in the right form.
+    def hear(self, text: str) -> str:
+        """`act` for a message in which the call is text: reads it, and no call that stands in a thought."""
+        thought, said = split_thought(text)
+        return self.act(read_action(said), text, thought)
+
+    def act(self, action: str | None, text: str = "", thought: str = "") -> str:
+        """Do what the model's message asks for; None where it asks for nothing in the right form. Returns the answer.
 
         `text` is the whole message, for rewards that look at it. Raises ValueError once the game is over.
         """
@@ -112,7 +118,7 @@ class ChatGame:
             Step(
                 span=(0, 0),
                 text=text,
-                thought="",
+                thought=thought,
                 action=action,
                 accepted=command is not None,
                 cut_off=False,

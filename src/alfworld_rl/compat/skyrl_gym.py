@@ -15,7 +15,6 @@ from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
 from skyrl_gym.envs.registration import register as register_environment
 from skyrl_gym.envs.registration import registry
 
-from alfworld_rl.agents.calls import read_action
 from alfworld_rl.compat.chat import ChatGame, ChatRules
 from alfworld_rl.errors import UsageError
 
@@ -41,7 +40,7 @@ class ALFWorldTextEnv(BaseTextEnv):  # type: ignore[misc]
     def step(self, action: str) -> BaseTextEnvStepOutput:
         """Do what the model's message asks for."""
         before = self._play.reward()
-        answer = self._play.act(read_action(action), action)
+        answer = self._play.hear(action)
         over = self._play.over
         return BaseTextEnvStepOutput(
             observations=[] if over else [{"role": "user", "content": answer}],

@@ -13,7 +13,6 @@ from typing import Any, Literal
 
 import verifiers.v1 as vf
 
-from alfworld_rl.agents.calls import read_action
 from alfworld_rl.compat.chat import ChatGame, ChatRules
 
 __all__ = ["ALFWorldEnv", "ALFWorldTaskset", "load_environment"]
@@ -78,7 +77,7 @@ class ALFWorldEnv(vf.Env[ALFWorldEnvConfig]):  # type: ignore[misc]
         async with agents.player.interaction(task) as interaction:
             segment = await interaction.turn()
             while not segment.terminated:
-                answer = play.act(read_action(segment.last_reply), segment.last_reply)
+                answer = play.hear(segment.last_reply)
                 if play.over:
                     break
                 segment = await interaction.turn(answer)
