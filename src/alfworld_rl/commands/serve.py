@@ -69,6 +69,8 @@ def run(config: ServeConfig) -> None:
                 log_level="warning",
                 access_log=False,
                 ws_max_size=config.max_message_bytes,
+                # A message has about a kilobyte: packing it costs as much time as the rest, and memory a session.
+                ws_per_message_deflate=False,
                 timeout_graceful_shutdown=5,
             )
         )
