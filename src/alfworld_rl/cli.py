@@ -32,6 +32,7 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
         "generate": Command("make new games in ALFWorld's own file format", "games", "GenerateConfig", "run_generate"),
     },
     "play": Command("play a game in the terminal", "play"),
+    "serve": Command("serve the world to trainers on other machines (OpenEnv)", "serve"),
     "quickstart": Command("the whole line on this computer, no account and no download", "quickstart"),
     "doctor": Command("say what works on this computer now", "doctor"),
 }

@@ -17,6 +17,10 @@ EXTRAS = {
     "local": ("torch", "transformers", "peft", "safetensors"),
     "alfworld": ("alfworld", "textworld"),
     "gym": ("gymnasium", "yaml"),
+    "serve": ("openenv", "prometheus_client", "uvicorn"),
+    "trl": ("trl",),
+    "skyrl": ("skyrl_gym", "pyarrow", "pandas"),
+    "verifiers": ("verifiers",),
 }
 
 
