@@ -1,0 +1,127 @@
+"""What a training request carries, so that the gradient is `types.LossSpec`'s on every server of the Tinker API.
+
+Servers differ in what they divide a loss by. Thinking Machines' service and SkyRL's torch engines add up all tokens;
+SkyRL's JAX engine takes the mean over the weights of each sequence, and then over the sequences of a step. Here the
+weights of every sequence of a batch of B add up to 1/B, by a weight on one position that has no advantage and hence
+no gradient: dividing by their sum and by B then changes nothing, and both kinds of server compute the same gradient.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from alfworld_rl.backends.base import BackendError
+from alfworld_rl.types import Datum, LossSpec
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Row:
+    """One sequence as it is sent; all arrays have one length. `weights_T` is None for a service that takes none."""
+
+    tokens_T: NDArray[np.int64]
+    targets_T: NDArray[np.int64]
+    logprobs_T: NDArray[np.float32]
+    advantages_T: NDArray[np.float32]
+    weights_T: NDArray[np.float32] | None
+
+
+def trained_tokens(data: Sequence[Datum]) -> int:
+    """How many tokens of `data` have a part in the loss. Raises BackendError for none."""
+    count = sum(int(datum.mask_T.sum()) for datum in data)
+    if not count:
+        raise BackendError("forward_backward was given no token to train on; leave such batches out")
+    return count
+
+
+def total_weight(data: Sequence[Datum], loss: LossSpec) -> float:
+    """What `loss` divides its sum by: the tokens, or for cross-entropy their weights. Raises BackendError for none."""
+    if loss.name != "cross_entropy":
+        return float(trained_tokens(data))
+    total = sum(float(datum.advantages_T[datum.mask_T].sum()) for datum in data)
+    if total <= 0:
+        raise BackendError("cross_entropy takes advantages as weights of tokens; give at least one above 0")
+    return total
+
+
+def rows(data: Sequence[Datum], divisor: float, *, weighted: bool, sequences: int | None = None) -> list[Row]:
+    """`data` for a policy loss whose sum over tokens is to be divided by `divisor`.
+
+    `weighted`: balance the weights as the module says; else the service adds up what has an advantage. `sequences`
+    is B, where it is not that of `data` (see TinkerTrainer.forward_backward).
+    """
+    if not weighted:
+        return [_row(datum, datum.advantages_T / divisor, None) for datum in data]
+    count = sequences or len(data)
+    longest = max(int(datum.mask_T.sum()) for datum in data)
+    weight = 1 / (count * longest)
+    made = []
+    for datum in data:
+        if datum.mask_T.all():
+            datum = _with_a_free_position(datum)
+        weights_T = datum.mask_T * weight
+        weights_T[int(np.argmin(datum.mask_T))] = 1 / count - weights_T.sum()
+        made.append(_row(datum, datum.advantages_T / (divisor * weight), weights_T))
+    return made
+
+
+def _row(datum: Datum, advantages_T: NDArray[np.floating], weights_T: NDArray[np.floating] | None) -> Row:
+    mask_T = datum.mask_T
+    return Row(
+        datum.tokens_T.astype(np.int64),
+        datum.targets_T.astype(np.int64),
+        np.where(mask_T, datum.logprobs_T, 0).astype(np.float32),
+        np.where(mask_T, advantages_T, 0).astype(np.float32),
+        None if weights_T is None else weights_T.astype(np.float32),
+    )
+
+
+def _with_a_free_position(datum: Datum) -> Datum:
+    """The same with one more position behind the last, which no other one can see."""
+    return Datum(
+        np.append(datum.tokens_T, datum.targets_T[-1:]),
+        np.append(datum.targets_T, datum.targets_T[-1:]),
+        np.append(datum.mask_T, False),
+        np.append(datum.logprobs_T, np.float32(0)),
+        np.append(datum.advantages_T, np.float32(0)),
+    )
+
+
+def loss_metrics(
+    data: Sequence[Datum], logprobs: Sequence[NDArray[np.floating]], loss: LossSpec, divisor: float
+) -> dict[str, float]:
+    """The metrics of `base.Trainer.forward_backward`, from the logprobs that the server computed for each sequence.
+
+    `clip_fraction` is the share of trained tokens whose gradient the bounds of the ratio cut off or bound;
+    `approx_kl` the estimator k3 of http://joschu.net/blog/kl-approx.html of KL(sampling || current).
+    """
+    new_K = np.concatenate(
+        [np.asarray(new, np.float64)[: len(datum.mask_T)][datum.mask_T] for datum, new in zip(data, logprobs, strict=True)]
+    )
+    old_K = np.concatenate([datum.logprobs_T[datum.mask_T] for datum in data]).astype(np.float64)
+    advantages_K = np.concatenate([datum.advantages_T[datum.mask_T] for datum in data]).astype(np.float64)
+    if loss.name == "cross_entropy":
+        losses_K = -advantages_K * new_K
+    else:
+        ratio_K = np.exp(new_K - old_K)
+        bounded_K = np.clip(ratio_K, loss.clip_low, loss.clip_high)
+        clipped_K = np.zeros(len(ratio_K), bool)
+        losses_K = -ratio_K * advantages_K
+        if loss.name == "ppo":
+            clipped_K = bounded_K * advantages_K < ratio_K * advantages_K
+            losses_K = np.maximum(losses_K, -bounded_K * advantages_K)
+        elif loss.name == "cispo":
+            clipped_K = bounded_K != ratio_K
+            losses_K = -bounded_K * advantages_K * new_K
+    metrics = {
+        "loss_sum": float(losses_K.sum()),
+        "loss_mean": float(losses_K.sum() / divisor),
+        "token_count": float(len(new_K)),
+    }
+    if loss.name != "cross_entropy":
+        metrics |= {
+            "clip_fraction": float(clipped_K.mean()),
+            "approx_kl": float((np.expm1(new_K - old_K) - (new_K - old_K)).mean()),
+        }
+    return metrics
