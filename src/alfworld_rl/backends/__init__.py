@@ -22,6 +22,11 @@ class BackendConfig(Config):
         + "; ".join(f"with {name} {BACKENDS[name].capabilities.default_model}" for name in BACKENDS.names())
         + ")",
     )
+    base_url: str | None = option(
+        None,
+        "tinker backend: address of the server (default: TINKER_BASE_URL, else Thinking Machines' service)",
+        metavar="URL",
+    )
 
     @property
     def capabilities(self) -> Capabilities:
@@ -56,6 +61,7 @@ def open_backend(
             max_in_flight=max_in_flight,
             micro_batch_tokens=training.micro_batch_tokens,
             bfloat16=training.bfloat16,
+            base_url=config.base_url,
         ),
     )
 

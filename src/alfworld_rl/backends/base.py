@@ -112,13 +112,22 @@ class Backend(Protocol):
         ...
 
 
+CheckpointKind = Literal["training_state", "sampler_weights"]
+# How URIs spell a kind. The Tinker API calls a training state "weights".
+_KINDS: dict[str, CheckpointKind] = {
+    "training_state": "training_state",
+    "sampler_weights": "sampler_weights",
+    "weights": "training_state",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
     """A checkpoint URI taken apart: `<scheme>://<run>/<kind>/<name>`."""
 
     scheme: str
     run: str
-    kind: Literal["training_state", "sampler_weights"]
+    kind: CheckpointKind
     name: str
 
     @classmethod
@@ -126,12 +135,13 @@ class Checkpoint:
         """Raises CheckpointError with the shape a URI must have."""
         scheme, separator, rest = uri.partition("://")
         parts = rest.split("/")
-        if not separator or len(parts) != 3 or not all(parts) or parts[1] not in ("training_state", "sampler_weights"):
+        if not separator or len(parts) != 3 or not all(parts) or parts[1] not in _KINDS:
             raise CheckpointError(
                 f"{uri!r} is not a checkpoint URI; use one that a run printed, "
-                "like local://RUN/sampler_weights/NAME or trio://RUN/training_state/NAME"
+                "like local://RUN/sampler_weights/NAME, trio://RUN/training_state/NAME or tinker://RUN/weights/NAME"
             )
-        return cls(scheme, parts[0], "training_state" if parts[1] == "training_state" else "sampler_weights", parts[2])
+        return cls(scheme, parts[0], _KINDS[parts[1]], parts[2])
 
     def __str__(self) -> str:
-        return f"{self.scheme}://{self.run}/{self.kind}/{self.name}"
+        kind = "weights" if self.scheme == "tinker" and self.kind == "training_state" else self.kind
+        return f"{self.scheme}://{self.run}/{kind}/{self.name}"

@@ -18,6 +18,8 @@ LOCAL = Capabilities(
     behaviour_logprobs=True,
 )
 TRIO = Capabilities(default_model="Qwen/Qwen3.5-4B")
+# What holds of any server; TinkerBackend.capabilities tells the rest when it has asked the one that is meant.
+TINKER = Capabilities(default_model="Qwen/Qwen3.5-4B")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +29,7 @@ class OpenOptions:
     - runs_dir, run_name: where the local backend reads checkpoints, and the run whose checkpoints it writes.
     - max_in_flight: sampling requests that a remote one should let fly at once.
     - micro_batch_tokens, bfloat16: the local trainer's.
+    - base_url: the address of a server that is not the service's usual one.
     """
 
     runs_dir: Path
@@ -34,6 +37,7 @@ class OpenOptions:
     max_in_flight: int = 64
     micro_batch_tokens: int = 8192
     bfloat16: bool = False
+    base_url: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +108,12 @@ def _open_trio(options: OpenOptions) -> Backend:
     return TrioBackend(max_in_flight=options.max_in_flight)
 
 
+def _open_tinker(options: OpenOptions) -> Backend:
+    from alfworld_rl.backends.tinker import TinkerBackend
+
+    return TinkerBackend(options.base_url)
+
+
 BACKENDS.add("trio", BackendKind(capabilities=TRIO, open=_open_trio), "PyTRIO's remote cluster, paid")
 BACKENDS.add(
     "local",
@@ -115,4 +125,15 @@ BACKENDS.add(
         training_presets=_local_presets,
     ),
     "an engine in this process, free",
+)
+BACKENDS.add(
+    "tinker",
+    BackendKind(
+        capabilities=TINKER,
+        open=_open_tinker,
+        extra="tinker",
+        modules=("tinker", "transformers"),
+        training_presets=lambda base_model: {"swanlab_mode": "disabled"},
+    ),
+    "any server of the Tinker API, such as SkyRL on a cluster of your own",
 )

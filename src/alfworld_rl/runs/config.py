@@ -41,7 +41,7 @@ class RunConfig(Config):
 CHANGEABLE = frozenset(
     {
         *("resume", "save_every", "data_root", "micro_batch_tokens", "swanlab_project", "swanlab_mode", "debug"),
-        *("prices", "max_cost", "dry_run", "keep_trajectories"),
+        *("prices", "max_cost", "dry_run", "keep_trajectories", "base_url"),
     }
 )
 """What may change when a run goes on, since it does not change what is learned."""

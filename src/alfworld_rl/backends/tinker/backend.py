@@ -32,6 +32,7 @@ class TinkerBackend:
         self._hosted = self._service.connection.hosted
         self._vocabularies: dict[str, Vocabulary] = {}
         self._opened: list[str] = []
+        self._models: dict[str, int | None] = {}
 
     def capabilities(self, base_model: str) -> Capabilities:
         """See `base.Backend`. A server of one's own has one base model, which is the default."""
@@ -46,8 +47,10 @@ class TinkerBackend:
 
     def models(self) -> dict[str, int | None]:
         """The base models that the server has, with the longest context of each where it says so."""
-        found = self._service.run(self._service.client._get_server_capabilities_submit(), "listing the models")
-        return {str(model.model_name): model.max_context_length for model in found.supported_models}
+        if not self._models:
+            found = self._service.call(self._service.client.get_server_capabilities, "listing the models")
+            self._models = {str(model.model_name): model.max_context_length for model in found.supported_models}
+        return self._models
 
     def trainer(self, start: TrainingStart, *, lora_rank: int, seed: int) -> TinkerTrainer:
         """See `base.Backend`. The rank of a checkpoint stays; the seed matters to new weights alone."""
@@ -131,7 +134,7 @@ class TinkerBackend:
 
     def _check_model(self, opened: Any, model: str) -> None:
         """Raises BaseModelError where the server says that it has opened another model than was asked for."""
-        data = self._service.run(opened._get_info_submit(), f"opening {model}").model_data
+        data = self._service.call(opened.get_info, f"opening {model}").model_data
         if data.model_name not in (None, model):
             raise BaseModelError(
                 f"the server opened {data.model_name} where {model} was asked for; give --base-model {data.model_name}"

@@ -96,9 +96,8 @@ def loss_metrics(
     `clip_fraction` is the share of trained tokens whose gradient the bounds of the ratio cut off or bound;
     `approx_kl` the estimator k3 of http://joschu.net/blog/kl-approx.html of KL(sampling || current).
     """
-    new_K = np.concatenate(
-        [np.asarray(new, np.float64)[: len(datum.mask_T)][datum.mask_T] for datum, new in zip(data, logprobs, strict=True)]
-    )
+    pairs = zip(data, logprobs, strict=True)
+    new_K = np.concatenate([new[: len(datum.mask_T)][datum.mask_T] for datum, new in pairs]).astype(np.float64)
     old_K = np.concatenate([datum.logprobs_T[datum.mask_T] for datum in data]).astype(np.float64)
     advantages_K = np.concatenate([datum.advantages_T[datum.mask_T] for datum in data]).astype(np.float64)
     if loss.name == "cross_entropy":

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from alfworld_rl.backends.base import BackendError, BalanceError, Checkpoint, CheckpointError, CheckpointKind
 from alfworld_rl.errors import AlfworldRLError, UsageError
@@ -96,7 +96,7 @@ class Service:
         except Exception as error:
             raise self.explained(error, "opening a session") from error
 
-    def run[T](self, future: Any, doing: str) -> T:
+    def run(self, future: Any, doing: str) -> Any:
         """Wait for a future of the SDK however long the work takes, as long as the server is there."""
         if self._closed:
             raise BackendError(f"the session with {self.connection.url} is closed, so {doing} is not possible")
@@ -105,8 +105,7 @@ class Service:
         try:
             while True:
                 try:
-                    result: T = future.result(timeout=NOTICE_S)
-                    return result
+                    return future.result(timeout=NOTICE_S)
                 except TimeoutError:
                     if future.done():
                         raise
@@ -130,7 +129,7 @@ class Service:
 
         # A daemon, since it may wait for a server that never answers, for which the end of the program must not wait.
         threading.Thread(target=work, name=f"tinker: {doing}", daemon=True).start()
-        return self.run(future, doing)
+        return cast(T, self.run(future, doing))
 
     async def watched[T](self, future: "concurrent.futures.Future[T]", doing: str) -> T:
         """Await a future of the SDK; gives up when the server has been gone too long."""

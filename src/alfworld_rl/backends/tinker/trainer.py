@@ -80,9 +80,7 @@ class TinkerTrainer:
     def _rows(self, data: Sequence[Datum], divisor: float) -> list[Row]:
         return rows(data, divisor, weighted=not self._hosted, sequences=self._sequences)
 
-    def _pass(
-        self, call: Callable[..., Any], sent: Sequence[Row], loss: LossSpec
-    ) -> list[NDArray[np.float64]]:
+    def _pass(self, call: Callable[..., Any], sent: Sequence[Row], loss: LossSpec) -> list[NDArray[np.float64]]:
         """The logprobs of all targets, from one pass of the server over `sent`."""
         config = None
         if loss.name in ("ppo", "cispo"):
@@ -118,7 +116,7 @@ class TinkerTrainer:
         return types.Datum(model_input=types.ModelInput.from_ints(row.tokens_T.tolist()), loss_fn_inputs=inputs)
 
     def optim_step(self, adam: AdamParams) -> Metrics:
-        """See `base.Trainer`. `grad_clip_norm` is ignored by SkyRL, which is said once; `grad_norm` where it is told."""
+        """See `base.Trainer`. SkyRL ignores `grad_clip_norm`, which is said once; it tells `grad_norm`."""
         self._require(weights=True, gradient=True)
         if not self._sequences:
             raise BackendError("optim_step has no gradient to apply; call forward_backward first")
