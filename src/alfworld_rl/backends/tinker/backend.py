@@ -31,7 +31,7 @@ class TinkerBackend:
         self._service = Service(Connection.find(base_url))
         self._hosted = self._service.connection.hosted
         self._vocabularies: dict[str, Vocabulary] = {}
-        self._opened: list[str] = []
+        self._trainers: list[TinkerTrainer] = []
         self._models: dict[str, int | None] = {}
 
     def capabilities(self, base_model: str) -> Capabilities:
@@ -71,9 +71,10 @@ class TinkerBackend:
             state = self._state_behind(_parsed(str(start.weights)))
             model = self._served(service.base_model_of(state))
             opened = service.call(lambda: client.create_training_client_from_state(str(state)), f"opening {state}")
-        self._opened.append(str(opened.model_id))
+        trainer = TinkerTrainer(service, opened, self._vocabulary(model))
+        self._trainers.append(trainer)
         self._check_model(opened, model)
-        return TinkerTrainer(service, opened, self._vocabulary(model))
+        return trainer
 
     def sampler(self, base_model: str, weights: str | None = None) -> TinkerSampler:
         """See `base.Backend`.
@@ -105,9 +106,10 @@ class TinkerBackend:
     def close(self) -> None:
         """See `base.Backend`. The models that were opened here are given up; their checkpoints stay."""
         if not self._hosted:
-            for model_id in self._opened:
-                self._service.unload(model_id)
-        self._opened.clear()
+            for trainer in self._trainers:
+                trainer.abandon()
+                self._service.unload(trainer.run)
+        self._trainers.clear()
         self._service.close()
 
     def _state_behind(self, checkpoint: Checkpoint) -> Checkpoint:

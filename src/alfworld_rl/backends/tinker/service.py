@@ -168,13 +168,8 @@ class Service:
         """Have a server of one's own forget a model, so that its place is free; what was saved of it stays."""
         import httpx
 
-        with contextlib.suppress(httpx.HTTPError):
-            httpx.post(
-                f"{self.connection.url}/api/v1/unload_model",
-                json={"model_id": model_id},
-                headers={"X-API-Key": self.connection.key},
-                timeout=CLOSE_PATIENCE_S,
-            )
+        url, key = f"{self.connection.url}/api/v1/unload_model", self.connection.key
+        self.briefly(lambda: httpx.post(url, json={"model_id": model_id}, headers={"X-API-Key": key}, timeout=5))
 
     def notice(self, doing: str) -> None:
         """Look, at most once every NOTICE_S however many calls wait, whether the server is still there.
@@ -251,14 +246,23 @@ class Service:
             return "check the network, or try later"
         return "see whether it runs there (docs/own-cluster.md), and check --base-url"
 
+    def briefly(self, function: Callable[[], object]) -> None:
+        """Run a function that tidies up; whatever becomes of it, the program goes on within seconds."""
+
+        def quietly() -> None:
+            with contextlib.suppress(Exception):
+                function()
+
+        thread = threading.Thread(target=quietly, name="tinker: closing", daemon=True)
+        thread.start()
+        thread.join(CLOSE_PATIENCE_S)
+
     def close(self) -> None:
         """End the session; within seconds, and without a word, if the server is not there to hear of it."""
         if self._closed:
             return
         self._closed = True
-        closing = threading.Thread(target=self._holder.close, name="tinker-close", daemon=True)
-        closing.start()
-        closing.join(CLOSE_PATIENCE_S)
+        self.briefly(self._holder.close)
 
 
 def _status(error: Exception) -> int:

@@ -148,6 +148,16 @@ class TinkerTrainer:
             )
         return {name: float(value) for name, value in metrics.items() if name == "grad_norm"}
 
+    def abandon(self) -> None:
+        """Have the server drop a gradient that no step was taken with, within seconds.
+
+        SkyRL's JAX engine 0.4.0 would leave it to the next model that gets the place of this one.
+        """
+        if self._sequences and not self._hosted:
+            self._sequences = 0
+            nothing = self._service.sdk.AdamParams(learning_rate=0.0)
+            self._service.briefly(lambda: self._client.optim_step(nothing).result())
+
     def sampler(self) -> TinkerSampler:
         """See `base.Trainer`.
 
