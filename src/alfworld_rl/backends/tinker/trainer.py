@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alfworld_rl.backends.base import BackendError, Checkpoint
-from alfworld_rl.backends.tinker.data import Row, loss_metrics, rows, total_weight
+from alfworld_rl.backends.batch import loss_metrics, total_weight
+from alfworld_rl.backends.tinker.data import Row, rows
 from alfworld_rl.backends.tinker.sampler import TinkerSampler
 from alfworld_rl.backends.tinker.service import Service
 from alfworld_rl.backends.tinker.tokenizers import Vocabulary
