@@ -332,6 +332,8 @@ class TrioTrainer:
         self._require(weights=True, gradient=True)
         if not data:
             raise UsageError("forward_backward needs at least one datum")
+        if loss.name == "cross_entropy":  # the SDK does not count tokens of no weight, so they are none here either
+            data = [replace(datum, mask_T=datum.mask_T & (datum.advantages_T != 0)) for datum in data]
         # Whether the service divides by the tokens or by their weights is the same where the mean of the weights is 1.
         scale = trained_tokens(data) / total_weight(data, loss)
         sdk_data = [self._sdk_datum(datum, loss, scale) for datum in data]
