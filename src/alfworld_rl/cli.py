@@ -32,6 +32,7 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
     },
     "play": Command("play a game in the terminal", "play"),
     "quickstart": Command("the whole line on this computer, no account and no download", "quickstart"),
+    "export": Command("write a checkpoint as a folder for transformers, PEFT and vLLM", "export"),
     "doctor": Command("say what works on this computer now", "doctor"),
 }
 """Every command, and those that have commands of their own."""

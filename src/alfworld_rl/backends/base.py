@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from pathlib import Path
+from typing import Literal, Protocol, runtime_checkable
 
 from alfworld_rl.errors import AlfworldRLError, UsageError
 from alfworld_rl.types import (
@@ -109,6 +110,27 @@ class Backend(Protocol):
 
     def close(self) -> None:
         """Give back what the backend holds, within seconds whatever state the service is in."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """What a folder of weights holds: an adapter of `lora_rank` on `base_model`, or with rank 0 a whole model."""
+
+    base_model: str
+    lora_rank: int
+
+
+@runtime_checkable
+class WeightsSource(Protocol):
+    """A backend that can give its weights away."""
+
+    def download(self, uri: str, folder: Path) -> Weights:
+        """Write the weights of a checkpoint of either kind into an existing, empty folder.
+
+        A LoRA adapter is a folder of PEFT's, all weights one of transformers' `save_pretrained`. Raises CheckpointError
+        for a URI of nothing.
+        """
         ...
 
 

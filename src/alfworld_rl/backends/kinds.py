@@ -1,6 +1,6 @@
 """The backends by name: what each can do, and how it is opened. Nothing heavy is imported before one is."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -45,7 +45,8 @@ class BackendKind:
     """A backend that can be chosen: `modules` of the package's `extra` have to be installed to open it.
 
     `training_presets` tells which flat settings suit training a base model (None: none was given) better than the
-    quick start's defaults do, where they are not given.
+    quick start's defaults do, where they are not given. `check` tells `doctor` what works of it now: whether it is
+    good, what it is about, what was found.
     """
 
     capabilities: Capabilities
@@ -53,6 +54,7 @@ class BackendKind:
     extra: str = ""
     modules: tuple[str, ...] = ()
     training_presets: Callable[[str | None], Mapping[str, object]] = lambda base_model: {}
+    check: Callable[[OpenOptions], Iterable[tuple[bool, str, str]]] | None = None
 
 
 BACKENDS: Registry[BackendKind] = Registry("backend")
@@ -60,6 +62,18 @@ BACKENDS: Registry[BackendKind] = Registry("backend")
 
 def open_kind(name: str, options: OpenOptions) -> Backend:
     """The backend `name`. Raises UsageError where its libraries are missing."""
+    return _installed(name).open(options)
+
+
+def check_kind(name: str, options: OpenOptions) -> Iterable[tuple[bool, str, str]]:
+    """What works of the backend `name` now. Raises UsageError where its libraries are missing, or it cannot tell."""
+    check = _installed(name).check
+    if check is None:
+        raise UsageError(f"doctor has nothing more to say of --backend {name}; leave it out")
+    return check(options)
+
+
+def _installed(name: str) -> BackendKind:
     kind = BACKENDS[name]
     missing = [module for module in kind.modules if find_spec(module) is None]
     if missing:
@@ -67,7 +81,7 @@ def open_kind(name: str, options: OpenOptions) -> Backend:
             f"--backend {name} needs {', '.join(missing)}; install the extra with "
             f"`{installing(kind.extra)}`, or put `--extra {kind.extra}` behind `uv run`"
         )
-    return kind.open(options)
+    return kind
 
 
 def _open_local(options: OpenOptions) -> Backend:
@@ -114,6 +128,12 @@ def _open_tinker(options: OpenOptions) -> Backend:
     return TinkerBackend(options.base_url)
 
 
+def _check_tinker(options: OpenOptions) -> Iterable[tuple[bool, str, str]]:
+    from alfworld_rl.backends.tinker.check import check
+
+    return check(options.base_url)
+
+
 BACKENDS.add("trio", BackendKind(capabilities=TRIO, open=_open_trio), "PyTRIO's remote cluster, paid")
 BACKENDS.add(
     "local",
@@ -134,6 +154,7 @@ BACKENDS.add(
         extra="tinker",
         modules=("tinker", "transformers"),
         training_presets=lambda base_model: {"swanlab_mode": "disabled"},
+        check=_check_tinker,
     ),
     "any server of the Tinker API, such as SkyRL on a cluster of your own",
 )

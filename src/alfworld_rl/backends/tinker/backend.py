@@ -4,8 +4,9 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from alfworld_rl.backends.base import BaseModelError, Checkpoint, CheckpointError
+from alfworld_rl.backends.base import BaseModelError, Checkpoint, CheckpointError, Weights
 from alfworld_rl.backends.local import builtin
+from alfworld_rl.backends.tinker.archive import unpack
 from alfworld_rl.backends.tinker.sampler import TinkerSampler
 from alfworld_rl.backends.tinker.service import Connection, Service
 from alfworld_rl.backends.tinker.tokenizers import Vocabulary
@@ -98,6 +99,17 @@ class TinkerBackend:
             return self.trainer(TrainingStart(weights=str(state)), lora_rank=1, seed=0).sampler()
         opened = self._service.call(lambda: client.create_sampling_client(str(checkpoint)), f"opening {checkpoint}")
         return TinkerSampler(self._service, opened, self._vocabulary(model), _always)
+
+    def download(self, uri: str, folder: Path) -> Weights:
+        """See `base.WeightsSource`. Of a training state, the sampler weights that were saved under the same name."""
+        checkpoint = _parsed(uri)
+        if checkpoint.name not in self._service.saved(checkpoint.run, "sampler_weights"):
+            raise CheckpointError(
+                f"the server has no sampler weights {checkpoint.name} of {checkpoint.run}, and gives away no other; "
+                "use a URI that a run printed after `Saved sampler weights:`"
+            )
+        archive = self._service.archive(checkpoint.run, f"sampler_weights/{checkpoint.name}")
+        return unpack(archive, folder)
 
     def delete(self, uri: str) -> None:
         """See `base.Backend`."""

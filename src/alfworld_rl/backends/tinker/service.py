@@ -159,6 +159,21 @@ class Service:
         except CheckpointError:
             log.debug("%s is gone already", checkpoint)
 
+    def archive(self, run: str, name: str) -> bytes:
+        """The archive of sampler weights, as the server packs it."""
+        import httpx
+
+        # The hosted service takes the kind with the name, SkyRL the name alone.
+        identifier = name if self.connection.hosted else name.rpartition("/")[2]
+        url = self.run(self._rest.get_checkpoint_archive_url(run, identifier), f"downloading {name}").url
+        headers = {"X-API-Key": self.connection.key} if url.startswith(self.connection.url) else {}
+        try:
+            response = httpx.get(url, headers=headers, timeout=600, follow_redirects=True)
+            response.raise_for_status()
+        except httpx.HTTPError as error:
+            raise BackendError(f"the weights {name} of {run} could not be downloaded ({error}); try again") from error
+        return response.content
+
     def base_model_of(self, state: Checkpoint) -> str:
         """The base model that a saved state belongs to. Raises CheckpointError where there is no such state."""
         info = self.run(self._rest.get_weights_info_by_tinker_path(str(state)), f"opening {state}")
