@@ -1,5 +1,6 @@
 """Whatever holds the model: PyTRIO's cluster, a server of the Tinker API, or an engine in this process."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -31,7 +32,10 @@ class BackendConfig(Config):
     @property
     def capabilities(self) -> Capabilities:
         """What the backend can do, as far as it is known before it is opened."""
-        return BACKENDS[self.backend].capabilities
+        kind = BACKENDS[self.backend]
+        if kind.billed_at is None:
+            return kind.capabilities
+        return replace(kind.capabilities, billed=kind.billed_at(self.base_url))
 
     @property
     def model(self) -> str:

@@ -45,11 +45,13 @@ class BackendKind:
     """A backend that can be chosen: `modules` of the package's `extra` have to be installed to open it.
 
     `training_presets` tells which flat settings suit training a base model (None: none was given) better than the
-    quick start's defaults do, where they are not given. `check` tells `doctor` what works of it now: whether it is
+    quick start's defaults do, where they are not given. `billed_at` tells whether a server costs money where only some
+    do. `check` tells `doctor` what works of it now: whether it is
     good, what it is about, what was found.
     """
 
     capabilities: Capabilities
+    billed_at: Callable[[str | None], bool] | None = None
     open: Callable[[OpenOptions], Backend]
     extra: str = ""
     modules: tuple[str, ...] = ()
@@ -128,6 +130,12 @@ def _open_tinker(options: OpenOptions) -> Backend:
     return TinkerBackend(options.base_url)
 
 
+def _tinker_billed_at(base_url: str | None) -> bool:
+    from alfworld_rl.backends.tinker.service import is_hosted, server_url
+
+    return is_hosted(server_url(base_url))
+
+
 def _check_tinker(options: OpenOptions) -> Iterable[tuple[bool, str, str]]:
     from alfworld_rl.backends.tinker.check import check
 
@@ -150,6 +158,7 @@ BACKENDS.add(
     "tinker",
     BackendKind(
         capabilities=TINKER,
+        billed_at=_tinker_billed_at,
         open=_open_tinker,
         extra="tinker",
         modules=("tinker", "transformers"),

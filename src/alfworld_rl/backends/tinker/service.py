@@ -28,6 +28,16 @@ PATIENCE_S = 15 * 60.0  # how long a server may be gone in the middle of a run
 CLOSE_PATIENCE_S = 3.0
 
 
+def server_url(base_url: str | None) -> str:
+    """The server that is meant: by the flag, else by TINKER_BASE_URL, else Thinking Machines' service."""
+    return (base_url or os.environ.get("TINKER_BASE_URL") or HOSTED_URL).rstrip("/")
+
+
+def is_hosted(url: str) -> bool:
+    """Whether a server is Thinking Machines' own service, not one's own."""
+    return HOSTED_DOMAIN in url
+
+
 @dataclass(frozen=True, slots=True)
 class Connection:
     """Where the server is, and the key for it (which no message ever shows)."""
@@ -37,15 +47,15 @@ class Connection:
 
     @classmethod
     def find(cls, base_url: str | None) -> "Connection":
-        """From the flag, else TINKER_BASE_URL, else Thinking Machines' service; the key from TINKER_API_KEY.
+        """The server is `server_url(base_url)`, its key that of TINKER_API_KEY.
 
         Raises UsageError where the key is missing or of another service.
         """
-        url = (base_url or os.environ.get("TINKER_BASE_URL") or HOSTED_URL).rstrip("/")
+        url = server_url(base_url)
         if not re.match(r"https?://[^/]", url):
             raise UsageError(f"--base-url must begin with http:// or https://, not {url!r}")
         key = os.environ.get("TINKER_API_KEY", "")
-        if not key and HOSTED_DOMAIN not in url:
+        if not key and not is_hosted(url):
             key = ANY_KEY
         if not key.startswith(("tml-", "eyJ")):
             raise UsageError(
@@ -56,8 +66,7 @@ class Connection:
 
     @property
     def hosted(self) -> bool:
-        """Whether this is Thinking Machines' own service, not a server of one's own."""
-        return HOSTED_DOMAIN in self.url
+        return is_hosted(self.url)
 
     def silence(self, patience_s: float) -> str:
         """Why the server does not answer, or an empty text when it does."""
