@@ -67,14 +67,15 @@ def model_card(checkpoint: Checkpoint, weights: Weights, results: Sequence[Resul
     """What the weights are, in the hub's form: a head of YAML and text for people."""
     head = [f"base_model: {weights.base_model}", "tags:", "- alfworld", "- reinforcement-learning"]
     head += ["library_name: peft"] if weights.lora_rank else ["library_name: transformers"]
-    lines = ["---", *head, "---", "", f"# {checkpoint.run}, {checkpoint.name}", ""]
+    found = _origin(checkpoint, runs)
+    lines = ["---", *head, "---", "", f"# {found[0] if found else checkpoint.run}, {checkpoint.name}", ""]
     adapter = f"A LoRA adapter of rank {weights.lora_rank} on" if weights.lora_rank else "All weights, trained from"
     lines += [
         f"{adapter} `{weights.base_model}`, an agent for text-only ALFWorld.",
         "",
         f"- checkpoint: `{checkpoint}`",
     ]
-    if (found := _origin(checkpoint, runs)) is not None:
+    if found is not None:
         lines += [f"- run: {found[0]}", f"- update: {found[1]}"]
     if results:
         lines += ["", "| split | games | success | 95% interval |", "| --- | --- | --- | --- |"]
