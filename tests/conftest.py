@@ -32,3 +32,13 @@ def recorded_plays() -> Path:
     if not (SHARED / "traces").is_dir():
         pytest.skip("no recorded plays of the official stack: ../shared/alfworld/traces is not here")
     return SHARED / "traces"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests that start a SkyRL server take minutes and download its packages: only who asks gets them."""
+    if "skyrl" in (config.option.markexpr or ""):
+        return
+    skip = pytest.mark.skip(reason="only by `pytest -m skyrl`: starts a SkyRL server, see docs/own-cluster.md")
+    for item in items:
+        if item.get_closest_marker("skyrl"):
+            item.add_marker(skip)

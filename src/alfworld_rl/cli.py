@@ -34,6 +34,7 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
     "play": Command("play a game in the terminal", "play"),
     "serve": Command("serve the world to trainers on other machines (OpenEnv)", "serve"),
     "quickstart": Command("the whole line on this computer, no account and no download", "quickstart"),
+    "export": Command("write a checkpoint as a folder for transformers, PEFT and vLLM", "export"),
     "doctor": Command("say what works on this computer now", "doctor"),
 }
 """Every command, and those that have commands of their own."""

@@ -1,5 +1,6 @@
 """Whatever holds the model: PyTRIO's cluster, a server of the Tinker API, or an engine in this process."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -22,11 +23,19 @@ class BackendConfig(Config):
         + "; ".join(f"with {name} {BACKENDS[name].capabilities.default_model}" for name in BACKENDS.names())
         + ")",
     )
+    base_url: str | None = option(
+        None,
+        "tinker backend: address of the server (default: TINKER_BASE_URL, else Thinking Machines' service)",
+        metavar="URL",
+    )
 
     @property
     def capabilities(self) -> Capabilities:
         """What the backend can do, as far as it is known before it is opened."""
-        return BACKENDS[self.backend].capabilities
+        kind = BACKENDS[self.backend]
+        if kind.billed_at is None:
+            return kind.capabilities
+        return replace(kind.capabilities, billed=kind.billed_at(self.base_url))
 
     @property
     def model(self) -> str:
@@ -56,6 +65,7 @@ def open_backend(
             max_in_flight=max_in_flight,
             micro_batch_tokens=training.micro_batch_tokens,
             bfloat16=training.bfloat16,
+            base_url=config.base_url,
         ),
     )
 

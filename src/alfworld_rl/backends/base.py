@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from pathlib import Path
+from typing import Literal, Protocol, runtime_checkable
 
 from alfworld_rl.errors import AlfworldRLError, UsageError
 from alfworld_rl.types import (
@@ -113,12 +114,42 @@ class Backend(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Weights:
+    """What a folder of weights holds: an adapter of `lora_rank` on `base_model`, or with rank 0 a whole model."""
+
+    base_model: str
+    lora_rank: int
+
+
+@runtime_checkable
+class WeightsSource(Protocol):
+    """A backend that can give its weights away."""
+
+    def download(self, uri: str, folder: Path) -> Weights:
+        """Write the weights of a checkpoint of either kind into an existing, empty folder.
+
+        A LoRA adapter is a folder of PEFT's, all weights one of transformers' `save_pretrained`. Raises CheckpointError
+        for a URI of nothing.
+        """
+        ...
+
+
+CheckpointKind = Literal["training_state", "sampler_weights"]
+# How URIs spell a kind. The Tinker API calls a training state "weights".
+_KINDS: dict[str, CheckpointKind] = {
+    "training_state": "training_state",
+    "sampler_weights": "sampler_weights",
+    "weights": "training_state",
+}
+
+
+@dataclass(frozen=True, slots=True)
 class Checkpoint:
     """A checkpoint URI taken apart: `<scheme>://<run>/<kind>/<name>`."""
 
     scheme: str
     run: str
-    kind: Literal["training_state", "sampler_weights"]
+    kind: CheckpointKind
     name: str
 
     @classmethod
@@ -126,12 +157,13 @@ class Checkpoint:
         """Raises CheckpointError with the shape a URI must have."""
         scheme, separator, rest = uri.partition("://")
         parts = rest.split("/")
-        if not separator or len(parts) != 3 or not all(parts) or parts[1] not in ("training_state", "sampler_weights"):
+        if not separator or len(parts) != 3 or not all(parts) or parts[1] not in _KINDS:
             raise CheckpointError(
                 f"{uri!r} is not a checkpoint URI; use one that a run printed, "
-                "like local://RUN/sampler_weights/NAME or trio://RUN/training_state/NAME"
+                "like local://RUN/sampler_weights/NAME, trio://RUN/training_state/NAME or tinker://RUN/weights/NAME"
             )
-        return cls(scheme, parts[0], "training_state" if parts[1] == "training_state" else "sampler_weights", parts[2])
+        return cls(scheme, parts[0], _KINDS[parts[1]], parts[2])
 
     def __str__(self) -> str:
-        return f"{self.scheme}://{self.run}/{self.kind}/{self.name}"
+        kind = "weights" if self.scheme == "tinker" and self.kind == "training_state" else self.kind
+        return f"{self.scheme}://{self.run}/{kind}/{self.name}"

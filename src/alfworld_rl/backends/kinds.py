@@ -1,6 +1,6 @@
 """The backends by name: what each can do, and how it is opened. Nothing heavy is imported before one is."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,6 +18,8 @@ LOCAL = Capabilities(
     behaviour_logprobs=True,
 )
 TRIO = Capabilities(default_model="Qwen/Qwen3.5-4B")
+# What holds of any server; TinkerBackend.capabilities tells the rest when it has asked the one that is meant.
+TINKER = Capabilities(default_model="Qwen/Qwen3.5-4B")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +29,7 @@ class OpenOptions:
     - runs_dir, run_name: where the local backend reads checkpoints, and the run whose checkpoints it writes.
     - max_in_flight: sampling requests that a remote one should let fly at once.
     - micro_batch_tokens, bfloat16: the local trainer's.
+    - base_url: the address of a server that is not the service's usual one.
     """
 
     runs_dir: Path
@@ -34,6 +37,7 @@ class OpenOptions:
     max_in_flight: int = 64
     micro_batch_tokens: int = 8192
     bfloat16: bool = False
+    base_url: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,14 +45,18 @@ class BackendKind:
     """A backend that can be chosen: `modules` of the package's `extra` have to be installed to open it.
 
     `training_presets` tells which flat settings suit training a base model (None: none was given) better than the
-    quick start's defaults do, where they are not given.
+    quick start's defaults do, where they are not given. `billed_at` tells whether a server costs money where only some
+    do. `check` tells `doctor` what works of it now: whether it is
+    good, what it is about, what was found.
     """
 
     capabilities: Capabilities
+    billed_at: Callable[[str | None], bool] | None = None
     open: Callable[[OpenOptions], Backend]
     extra: str = ""
     modules: tuple[str, ...] = ()
     training_presets: Callable[[str | None], Mapping[str, object]] = lambda base_model: {}
+    check: Callable[[OpenOptions], Iterable[tuple[bool, str, str]]] | None = None
 
 
 BACKENDS: Registry[BackendKind] = Registry("backend")
@@ -56,6 +64,18 @@ BACKENDS: Registry[BackendKind] = Registry("backend")
 
 def open_kind(name: str, options: OpenOptions) -> Backend:
     """The backend `name`. Raises UsageError where its libraries are missing."""
+    return _installed(name).open(options)
+
+
+def check_kind(name: str, options: OpenOptions) -> Iterable[tuple[bool, str, str]]:
+    """What works of the backend `name` now. Raises UsageError where its libraries are missing, or it cannot tell."""
+    check = _installed(name).check
+    if check is None:
+        raise UsageError(f"doctor has nothing more to say of --backend {name}; leave it out")
+    return check(options)
+
+
+def _installed(name: str) -> BackendKind:
     kind = BACKENDS[name]
     missing = [module for module in kind.modules if find_spec(module) is None]
     if missing:
@@ -63,7 +83,7 @@ def open_kind(name: str, options: OpenOptions) -> Backend:
             f"--backend {name} needs {', '.join(missing)}; install the extra with "
             f"`{installing(kind.extra)}`, or put `--extra {kind.extra}` behind `uv run`"
         )
-    return kind.open(options)
+    return kind
 
 
 def _open_local(options: OpenOptions) -> Backend:
@@ -104,6 +124,24 @@ def _open_trio(options: OpenOptions) -> Backend:
     return TrioBackend(max_in_flight=options.max_in_flight)
 
 
+def _open_tinker(options: OpenOptions) -> Backend:
+    from alfworld_rl.backends.tinker import TinkerBackend
+
+    return TinkerBackend(options.base_url)
+
+
+def _tinker_billed_at(base_url: str | None) -> bool:
+    from alfworld_rl.backends.tinker.service import is_hosted, server_url
+
+    return is_hosted(server_url(base_url))
+
+
+def _check_tinker(options: OpenOptions) -> Iterable[tuple[bool, str, str]]:
+    from alfworld_rl.backends.tinker.check import check
+
+    return check(options.base_url)
+
+
 BACKENDS.add("trio", BackendKind(capabilities=TRIO, open=_open_trio), "PyTRIO's remote cluster, paid")
 BACKENDS.add(
     "local",
@@ -115,4 +153,17 @@ BACKENDS.add(
         training_presets=_local_presets,
     ),
     "an engine in this process, free",
+)
+BACKENDS.add(
+    "tinker",
+    BackendKind(
+        capabilities=TINKER,
+        billed_at=_tinker_billed_at,
+        open=_open_tinker,
+        extra="tinker",
+        modules=("tinker", "transformers"),
+        training_presets=lambda base_model: {"swanlab_mode": "disabled"},
+        check=_check_tinker,
+    ),
+    "any server of the Tinker API, such as SkyRL on a cluster of your own",
 )

@@ -25,6 +25,7 @@ from typing import Any, cast
 import numpy as np
 
 from alfworld_rl.backends.base import BackendError, BalanceError, Checkpoint, CheckpointError, SamplingError
+from alfworld_rl.backends.batch import loss_metrics, total_weight, trained_tokens
 from alfworld_rl.backends.kinds import TRIO
 from alfworld_rl.errors import AlfworldRLError, UsageError
 from alfworld_rl.types import (
@@ -331,7 +332,11 @@ class TrioTrainer:
         self._require(weights=True, gradient=True)
         if not data:
             raise UsageError("forward_backward needs at least one datum")
-        sdk_data = [self._sdk_datum(datum, loss) for datum in data]
+        if loss.name == "cross_entropy":  # the SDK does not count tokens of no weight, so they are none here either
+            data = [replace(datum, mask_T=datum.mask_T & (datum.advantages_T != 0)) for datum in data]
+        # Whether the service divides by the tokens or by their weights is the same where the mean of the weights is 1.
+        scale = trained_tokens(data) / total_weight(data, loss)
+        sdk_data = [self._sdk_datum(datum, loss, scale) for datum in data]
         config = None
         if loss.name in ("ppo", "cispo"):
             config = {"clip_low_threshold": loss.clip_low, "clip_high_threshold": loss.clip_high}
@@ -347,9 +352,11 @@ class TrioTrainer:
             self._gradient_lost = True
             raise
         metrics = {name: float(value) for name, value in output.metrics.items()}
+        if "loss_sum" in metrics:
+            metrics["loss_sum"] /= scale
         return {**metrics, **_ratio_metrics(data, output.loss_fn_outputs, loss)}
 
-    def _sdk_datum(self, datum: Datum, loss: LossSpec) -> Any:
+    def _sdk_datum(self, datum: Datum, loss: LossSpec, scale: float) -> Any:
         sdk, mask_T = self._service.sdk, datum.mask_T
 
         # Ready-made TensorData: from an array the SDK would import torch just to look whether it is a tensor.
@@ -358,7 +365,7 @@ class TrioTrainer:
 
         inputs = {"target_tokens": tensor(np.where(mask_T, datum.targets_T, IGNORED_TARGET), "int64")}
         if loss.name == "cross_entropy":
-            inputs["weights"] = tensor(np.where(mask_T, datum.advantages_T, 0), "float32")
+            inputs["weights"] = tensor(np.where(mask_T, datum.advantages_T * scale, 0), "float32")
         else:
             inputs["logprobs"] = tensor(np.where(mask_T, datum.logprobs_T, 0), "float32")
             inputs["advantages"] = tensor(np.where(mask_T, datum.advantages_T, 0), "float32")
@@ -419,26 +426,12 @@ class TrioTrainer:
 
 
 def _ratio_metrics(data: Sequence[Datum], outputs: Sequence[Any], loss: LossSpec) -> dict[str, float]:
-    """How far the policy has moved from the one that sampled, where the service returns the new logprobs.
-
-    `approx_kl` is the estimator k3 of http://joschu.net/blog/kl-approx.html.
-    """
-    if loss.name == "cross_entropy" or not all("logprobs" in output for output in outputs):
+    """How far the policy has moved from the one that sampled, where the service returns the new logprobs."""
+    logprobs = [np.asarray(output["logprobs"].data, dtype=np.float64) for output in outputs if "logprobs" in output]
+    if [new.shape for new in logprobs] != [datum.mask_T.shape for datum in data]:
         return {}
-    log_ratios = []
-    for datum, output in zip(data, outputs, strict=True):
-        new_T = np.asarray(output["logprobs"].data, dtype=np.float64)
-        if new_T.shape != datum.mask_T.shape:
-            return {}
-        log_ratios.append((new_T - datum.logprobs_T)[datum.mask_T])
-    log_ratio = np.concatenate(log_ratios)
-    if not log_ratio.size:
-        return {}
-    ratio = np.exp(log_ratio)
-    metrics = {"approx_kl": float(np.mean(ratio - 1 - log_ratio))}
-    if loss.name != "importance_sampling":
-        metrics["clip_fraction"] = float(np.mean((ratio < loss.clip_low) | (ratio > loss.clip_high)))
-    return metrics
+    told = loss_metrics(data, logprobs, loss, total_weight(data, loss))
+    return {name: value for name, value in told.items() if name in ("clip_fraction", "approx_kl")}
 
 
 class TrioBackend:

@@ -5,9 +5,11 @@ import platform
 import shutil
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Annotated
 
+from alfworld_rl.backends.kinds import BACKENDS, OpenOptions, check_kind
 from alfworld_rl.commands.common import GAMES_HELP, CommandConfig
-from alfworld_rl.config import option
+from alfworld_rl.config import Name, option
 from alfworld_rl.config.workspace import alfworld_games, generated_games, home
 from alfworld_rl.errors import UsageError, installing
 from alfworld_rl.files import writable
@@ -21,6 +23,7 @@ EXTRAS = {
     "trl": ("trl",),
     "skyrl": ("skyrl_gym", "pyarrow", "pandas"),
     "verifiers": ("verifiers",),
+    "tinker": ("tinker", "transformers"),
 }
 
 
@@ -28,13 +31,27 @@ class DoctorConfig(CommandConfig):
     """What works on this computer now."""
 
     data_root: Path | None = option(None, GAMES_HELP)
+    backend: Annotated[str, Name(BACKENDS)] | None = option(None, "say what works of this backend alone, by asking it")
+    base_url: str | None = option(
+        None, "tinker backend: address of the server (default: TINKER_BASE_URL)", metavar="URL"
+    )
 
 
 CONFIG = DoctorConfig
 
 
-def run(config: DoctorConfig) -> None:
-    """Print one line a matter: `ok` or `--`, what was found, and what to do. Never prints a key."""
+def run(config: DoctorConfig) -> int:
+    """Print one line a matter: `ok` or `--`, what was found, and what to do. Never prints a key.
+
+    Of a backend that is asked for by name, returns 1 where something of it does not work.
+    """
+    if config.backend is not None:
+        options = OpenOptions(runs_dir=home() / "runs", base_url=config.base_url)
+        works = True
+        for good, matter, found in check_kind(config.backend, options):
+            _line(good, matter, found)
+            works &= good
+        return 0 if works else 1
     extras = {name: all(find_spec(module) for module in modules) for name, modules in EXTRAS.items()}
     trio, swanlab = trio_login(), swanlab_login()
     _line(True, "Python", f"{platform.python_version()}, {os.cpu_count()} processors")
@@ -46,16 +63,20 @@ def run(config: DoctorConfig) -> None:
     problems = [_folder(home() / name) for name in ("runs", "eval_results", "images")]
     folders = not any(problems)
 
-    works = {
+    commands = {
         "alfworld-rl quickstart": extras["local"] and folders,
         "train, eval and sft with --backend local": extras["local"] and folders and games,
         "train and eval with --backend trio": trio and folders and games,
+        "train, eval and sft with --backend tinker (doctor --backend tinker asks the server)": (
+            extras["tinker"] and folders and games
+        ),
         "--environment textworld": extras["alfworld"] and games,
         "analysis, play, games": True,
     }
-    print("\nworks now:  " + "; ".join(name for name, now in works.items() if now))
-    if not all(works.values()):
-        print("not yet:    " + "; ".join(name for name, now in works.items() if not now))
+    print("\nworks now:  " + "; ".join(name for name, now in commands.items() if now))
+    if not all(commands.values()):
+        print("not yet:    " + "; ".join(name for name, now in commands.items() if not now))
+    return 0
 
 
 def trio_login() -> bool:

@@ -41,7 +41,7 @@ class RunConfig(Config):
 CHANGEABLE = frozenset(
     {
         *("resume", "save_every", "data_root", "micro_batch_tokens", "swanlab_project", "swanlab_mode", "debug"),
-        *("track", "wandb_project", "wandb_mode"),
+        *("track", "wandb_project", "wandb_mode", "base_url"),
         *("prices", "max_cost", "dry_run", "keep_trajectories"),
     }
 )

@@ -1,6 +1,7 @@
 """The engine in this process, behind the same seam as the remote ones."""
 
 import secrets
+import shutil
 import time
 from pathlib import Path
 
@@ -8,12 +9,12 @@ import torch
 from peft import PeftModel
 from safetensors import SafetensorError
 
-from alfworld_rl.backends.base import BackendError, Checkpoint, CheckpointError
+from alfworld_rl.backends.base import BackendError, Checkpoint, CheckpointError, Weights
 from alfworld_rl.backends.kinds import LOCAL
 from alfworld_rl.backends.local import models
-from alfworld_rl.backends.local.checkpoints import CheckpointStore, Record
+from alfworld_rl.backends.local.checkpoints import RECORD, CheckpointStore, Record
 from alfworld_rl.backends.local.engine import LocalSampler
-from alfworld_rl.backends.local.trainer import LocalTrainer
+from alfworld_rl.backends.local.trainer import OPTIMIZER, LocalTrainer
 from alfworld_rl.types import Capabilities, TrainingStart
 
 
@@ -119,6 +120,14 @@ class LocalBackend:
     def delete(self, uri: str) -> None:
         """Remove a checkpoint under `runs_dir`."""
         self._store.delete(self._store.parse(uri))
+
+    def download(self, uri: str, folder: Path) -> Weights:
+        """See `base.WeightsSource`."""
+        saved, record = self._store.open(self._store.parse(uri))
+        for path in saved.iterdir():
+            if path.name not in (RECORD, OPTIMIZER):
+                shutil.copy(path, folder)
+        return Weights(record.base_model, record.lora_rank)
 
     def close(self) -> None:
         """Nothing is held beyond the trainers and samplers themselves."""

@@ -19,7 +19,7 @@ from alfworld_rl.backends.base import BackendError, Checkpoint, CheckpointError
 from alfworld_rl.files import fsync
 
 SCHEME = "local"
-_RECORD = "checkpoint.json"
+RECORD = "checkpoint.json"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
@@ -48,7 +48,7 @@ class CheckpointStore:
             folder = Path(tempfile.mkdtemp(prefix=f".{checkpoint.name}.", dir=target.parent))
             try:
                 yield folder
-                (folder / _RECORD).write_text(json.dumps(asdict(record), indent=2) + "\n")
+                (folder / RECORD).write_text(json.dumps(asdict(record), indent=2) + "\n")
                 folder.chmod(0o755)
                 for path in folder.iterdir():
                     fsync(path)
@@ -83,7 +83,7 @@ class CheckpointStore:
         """The folder and record of a saved checkpoint. Raises CheckpointError when there is none."""
         folder = self._folder(checkpoint)
         try:
-            return folder, Record(**json.loads((folder / _RECORD).read_text()))
+            return folder, Record(**json.loads((folder / RECORD).read_text()))
         except FileNotFoundError:
             there = [f"{checkpoint.kind}/{path.name}" for path in sorted(folder.parent.glob("[!.]*"))]
             known = f"that run has {', '.join(there)}" if there else f"nothing of that kind is under {folder.parent}"

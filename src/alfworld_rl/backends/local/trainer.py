@@ -12,6 +12,7 @@ from peft import PeftModel
 from safetensors.torch import load_file, save_file
 
 from alfworld_rl.backends.base import BackendError, Checkpoint
+from alfworld_rl.backends.batch import total_weight, trained_tokens
 from alfworld_rl.backends.local.checkpoints import SCHEME, CheckpointStore, Record
 from alfworld_rl.backends.local.engine import LocalSampler
 from alfworld_rl.backends.local.losses import token_losses
@@ -77,10 +78,7 @@ class LocalTrainer:
         and `peak_memory_mb` of the call (of the device if there is one, else of the process).
         """
         data = [_without_tail(datum) for datum in data if datum.mask_T.any()]
-        trained = sum(int(datum.mask_T.sum()) for datum in data)
-        if not trained:
-            raise BackendError("forward_backward was given no token to train on; leave such batches out")
-        weight = trained if loss.name != "cross_entropy" else _weights(data)
+        trained, weight = trained_tokens(data), total_weight(data, loss)
         sums = torch.zeros(4, dtype=torch.float64)
         _reset_peak_memory(self._device)
         workers = self._workers(data)
@@ -224,13 +222,6 @@ class LocalTrainer:
     def _masked(self, batch: Sequence[Datum], name: str, mask_N: np.ndarray) -> torch.Tensor:
         values_N = np.concatenate([getattr(datum, name) for datum in batch])
         return torch.from_numpy(values_N[mask_N]).to(self._device)
-
-
-def _weights(data: Sequence[Datum]) -> float:
-    total = sum(float(datum.advantages_T[datum.mask_T].sum()) for datum in data)
-    if total <= 0:
-        raise BackendError("cross_entropy takes advantages as weights of tokens; give at least one above 0")
-    return total
 
 
 def _without_tail(datum: Datum) -> Datum:
