@@ -8,7 +8,7 @@ from functools import lru_cache
 from alfworld_rl.agents.base import Rendered
 from alfworld_rl.agents.encoding import Encoder
 from alfworld_rl.agents.templates import Between, Layout
-from alfworld_rl.agents.thinking import Thought, open_mark, thoughts_of, without
+from alfworld_rl.agents.thinking import Thought, open_mark, said_in, thoughts_of, without
 from alfworld_rl.types import Completion, Tokenizer
 
 
@@ -23,7 +23,7 @@ class Written:
 
     @property
     def thought(self) -> str:
-        return "\n\n".join(thought.text for thought in self.thoughts if thought.text)
+        return said_in(self.thoughts)
 
 
 class Conversation:
