@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from alfworld_rl.agents.base import Rendered
 from alfworld_rl.agents.encoding import Encoder
 from alfworld_rl.agents.templates import Between, Layout
-from alfworld_rl.agents.thinking import Thought, open_mark, thoughts_of, without
+from alfworld_rl.agents.thinking import Thought, open_mark, said_in, thoughts_of, without
 from alfworld_rl.types import Completion, Tokenizer
 
 
@@ -22,7 +23,7 @@ class Written:
 
     @property
     def thought(self) -> str:
-        return "\n\n".join(thought.text for thought in self.thoughts if thought.text)
+        return said_in(self.thoughts)
 
 
 class Conversation:
@@ -36,7 +37,6 @@ class Conversation:
         self._tokenizer = tokenizer
         self._encoder = encoder
         self._layout = layout
-        self.system = layout.system
         betweens = (layout.after_call, layout.after_text)
         self._ends = {tokenizer.eos_token_id, *(between.end for between in betweens)}
         self.stop = tuple(
@@ -47,9 +47,11 @@ class Conversation:
         # The trajectories of a group read much the same; bounded, a few megabytes.
         self._encoded_answer = lru_cache(maxsize=2048)(self._encode_answer)
 
-    def opening(self, text: str) -> tuple[int, ...]:
+    def opening(self, text: str) -> Rendered:
         """The first prompt, the user saying `text`, up to where the model begins to write."""
-        return self._encoder.encode((self._layout.head, False), (text, True), (self._layout.tail, False))
+        layout = self._layout
+        tokens = self._encoder.encode((layout.head, False), (text, True), (layout.tail, False))
+        return Rendered(tokens, ({"role": "system", "content": layout.system}, {"role": "user", "content": text}))
 
     def answer(self, text: str, completion: Completion, *, called: bool = False) -> tuple[int, ...]:
         """What to append after a completion: the rest of its turn, the answer `text`, the next turn's start.

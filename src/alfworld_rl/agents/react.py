@@ -10,16 +10,9 @@ from typing import Final
 from alfworld_rl.agents.base import CommandsShown, Parsed, Rendered
 from alfworld_rl.agents.conversation import Conversation
 from alfworld_rl.agents.encoding import Encoder
-from alfworld_rl.agents.templates import source, text_layout
-from alfworld_rl.agents.texts import (
-    APPEARED,
-    COMMANDS_EXPLAINED,
-    COMMANDS_HEADER,
-    NOTHING_HAPPENS,
-    VANISHED,
-    answer_text,
-    opening_text,
-)
+from alfworld_rl.agents.rendering import source
+from alfworld_rl.agents.templates import text_layout
+from alfworld_rl.agents.texts import COMMANDS_EXPLAINED, SHARED_TEXTS, answer_text, opening_text
 from alfworld_rl.agents.thinking import Thinking, require_thoughts
 from alfworld_rl.types import Completion, Observation, Tokenizer
 
@@ -47,13 +40,11 @@ class ReActFormat:
         encoder = Encoder(tokenizer)
         self._conversation = Conversation(tokenizer, encoder, text_layout(tokenizer, encoder, system, thinking))
         self.stop = self._conversation.stop
-        texts = [self.name, VERSION, system, COMMANDS_HEADER, APPEARED, VANISHED, NOTHING_HAPPENS, commands, thinking]
+        texts = [self.name, VERSION, system, *SHARED_TEXTS, commands, thinking]
         self.fingerprint = hashlib.sha256(json.dumps(texts).encode()).hexdigest()[:12]
 
     def opening(self, first: Observation) -> Rendered:
-        text = opening_text(first, self.commands)
-        messages = ({"role": "system", "content": self._conversation.system}, {"role": "user", "content": text})
-        return Rendered(self._conversation.opening(text), messages)
+        return self._conversation.opening(opening_text(first, self.commands))
 
     def parse(self, completion: Completion) -> Parsed:
         written = self._conversation.read(completion)

@@ -6,20 +6,18 @@ conversation could not, is found here and refused.
 """
 
 import json
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import date
 from functools import partial
 from typing import Final
 
 from alfworld_rl.agents.base import ChatTemplateError
 from alfworld_rl.agents.calls import CALL_FORMS, EXPLAINED, TOOL, TOOL_NAME, XML_CALL, CallForm
 from alfworld_rl.agents.encoding import Encoder
-from alfworld_rl.agents.thinking import Thinking, closing, open_mark, switches, without_thoughts
+from alfworld_rl.agents.rendering import Render, renderer
+from alfworld_rl.agents.thinking import Thinking, closing, open_mark, without_thoughts
 from alfworld_rl.types import Message, Tokenizer
 
-Render = Callable[[Sequence[Message]], str]
 Escape = Callable[[str], str]
 """How a template writes a text that it is given."""
 
@@ -98,59 +96,12 @@ _CALL_ID: Final = "call00000"
 _EXPLAINED_CALL: Final = Call(EXPLAINED, XML_CALL.partition("{action}")[0], XML_CALL.partition("{action}")[2])
 
 
-def _renderer(tokenizer: Tokenizer, *, tools: bool, thinking: Thinking) -> Render:
-    """The tokenizer's chat template as a function of messages; raises ChatTemplateError where it raises anything."""
-
-    template = source(tokenizer)
-    options = switches(thinking, template)
-    if "strftime_now" in template:
-        options["chat_template"] = _stopped_clock(template)
-
-    def render(messages: Sequence[Message]) -> str:
-        try:
-            text = tokenizer.apply_chat_template(
-                list(messages),
-                tools=[TOOL] if tools else None,
-                tokenize=False,
-                add_generation_prompt=True,
-                **options,
-            )
-        except Exception as error:
-            reason = (str(error).splitlines() or [type(error).__name__])[0]
-            raise ChatTemplateError(
-                f"the model's tokenizer has no chat template that works ({reason[:200]}); use a chat model"
-            ) from error
-        if not isinstance(text, str):
-            raise TypeError("apply_chat_template(tokenize=False) gives no text")
-        return text
-
-    return render
-
-
-def source(tokenizer: Tokenizer) -> str:
-    """The text of the tokenizer's chat template; empty where it keeps it to itself, or has several by name."""
-    template = getattr(tokenizer, "chat_template", None)
-    return template if isinstance(template, str) else ""
-
-
-# Some templates (Llama 3.2, gpt-oss, SmolLM3) tell the model what day it is. A score must not depend on that; the day
-# is the one that Llama's templates name where they have no clock.
-_THE_DAY: Final = date(2024, 7, 26)
-
-
-def _stopped_clock(template: str) -> str:
-    """`template` with its clock stopped: transformers gives it as a function of a format, which a macro can hide."""
-    formats = re.findall(r"strftime_now\(\s*['\"](.+?)['\"]", template)
-    days = json.dumps({form: _THE_DAY.strftime(form) for form in formats})
-    return f"{{% macro strftime_now(form) %}}{{{{ {days}[form] }}}}{{% endmacro %}}{template}"
-
-
 def text_layout(tokenizer: Tokenizer, encoder: Encoder, system: str, thinking: Thinking) -> Layout:
     """How the tokenizer's chat template writes a conversation without tools, in which `system` says the rules.
 
     Raises ChatTemplateError if it cannot carry one that only ever grows.
     """
-    return _layout(_renderer(tokenizer, tools=False, thinking=thinking), encoder, system, _Reader.text_layout)
+    return _layout(renderer(tokenizer, tools=False, thinking=thinking), encoder, system, _Reader.text_layout)
 
 
 def call_layout(tokenizer: Tokenizer, encoder: Encoder, system: str, thinking: Thinking) -> Layout:
@@ -158,7 +109,7 @@ def call_layout(tokenizer: Tokenizer, encoder: Encoder, system: str, thinking: T
 
     Raises ChatTemplateError if it does not, or cannot carry a conversation that only ever grows.
     """
-    return _layout(_renderer(tokenizer, tools=True, thinking=thinking), encoder, system, _Reader.call_layout)
+    return _layout(renderer(tokenizer, tools=True, thinking=thinking), encoder, system, _Reader.call_layout)
 
 
 def _layout(render: Render, encoder: Encoder, system: str, read: "Callable[[_Reader], Layout]") -> Layout:
@@ -171,7 +122,7 @@ def _layout(render: Render, encoder: Encoder, system: str, read: "Callable[[_Rea
 def presents_tools(tokenizer: Tokenizer) -> bool:
     """Whether the tokenizer's chat template tells the model of tools at all."""
     try:
-        return _presents_tools(_renderer(tokenizer, tools=True, thinking="template")([{"role": "user", "content": ""}]))
+        return _presents_tools(renderer(tokenizer, tools=True, thinking="template")([{"role": "user", "content": ""}]))
     except ChatTemplateError:
         return False
 

@@ -18,6 +18,9 @@ VANISHED: Final = "- "
 NOTHING_HAPPENS: Final = "Nothing happens."
 """What an agent reads after an action that is not admissible; ALFWorld's own words for a command without effect."""
 
+SHARED_TEXTS: Final = (COMMANDS_HEADER, APPEARED, VANISHED, NOTHING_HAPPENS)
+"""What of these texts every format has, for fingerprints."""
+
 
 def opening_text(first: Observation, commands: CommandsShown) -> str:
     """The user's message: the first observation, which names the task, and the admissible commands."""

@@ -59,6 +59,16 @@ def without(message: str, thoughts: Sequence[Thought]) -> str:
     return "".join(message[start:end] for start, end in zip(starts, ends, strict=True))
 
 
+def split_thought(message: str) -> tuple[str, str]:
+    """What `message` says in its thoughts, and what is left of it without them."""
+    thoughts = thoughts_of(message)
+    return said_in(thoughts), without(message, thoughts)
+
+
+def said_in(thoughts: Sequence[Thought]) -> str:
+    return "\n\n".join(thought.text for thought in thoughts if thought.text)
+
+
 def _closed_unopened(message: str) -> str | None:
     for opens, closes in THOUGHT_MARKS:
         # <|end|> ends any message of gpt-oss, and a tokenizer of another family may have it, too.

@@ -8,16 +8,9 @@ from alfworld_rl.agents.base import ChatTemplateError, CommandsShown, Parsed, Re
 from alfworld_rl.agents.calls import CALL_EXPLAINED, EXPLAINED, TOOL, TOOL_NAME
 from alfworld_rl.agents.conversation import Conversation
 from alfworld_rl.agents.encoding import Encoder
-from alfworld_rl.agents.templates import call_layout, presents_tools, source, text_layout
-from alfworld_rl.agents.texts import (
-    APPEARED,
-    COMMANDS_EXPLAINED,
-    COMMANDS_HEADER,
-    NOTHING_HAPPENS,
-    VANISHED,
-    answer_text,
-    opening_text,
-)
+from alfworld_rl.agents.rendering import source
+from alfworld_rl.agents.templates import call_layout, presents_tools, text_layout
+from alfworld_rl.agents.texts import COMMANDS_EXPLAINED, SHARED_TEXTS, answer_text, opening_text
 from alfworld_rl.agents.thinking import Thinking, require_thoughts
 from alfworld_rl.types import Completion, Observation, Tokenizer
 
@@ -36,7 +29,7 @@ def system_text(commands: CommandsShown) -> str:
 
 def protocol_hash(commands: CommandsShown, **options: Any) -> str:
     """12 hex digits over every text of the format and the options that change what a score means."""
-    texts = [VERSION, system_text(commands), COMMANDS_HEADER, APPEARED, VANISHED, NOTHING_HAPPENS, CALL_EXPLAINED]
+    texts = [VERSION, system_text(commands), *SHARED_TEXTS, CALL_EXPLAINED]
     content = json.dumps([*texts, TOOL, commands, options], sort_keys=True, default=str)
     return hashlib.sha256(content.encode()).hexdigest()[:12]
 
@@ -72,9 +65,7 @@ class ToolCallFormat:
         self.fingerprint = protocol_hash(commands, **options)
 
     def opening(self, first: Observation) -> Rendered:
-        text = opening_text(first, self.commands)
-        messages = ({"role": "system", "content": self._conversation.system}, {"role": "user", "content": text})
-        return Rendered(self._conversation.opening(text), messages)
+        return self._conversation.opening(opening_text(first, self.commands))
 
     def parse(self, completion: Completion) -> Parsed:
         written = self._conversation.read(completion)
