@@ -1,9 +1,10 @@
 """The backends by name: what each can do, and how it is opened. Nothing heavy is imported before one is."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any, Literal
 
 from alfworld_rl.backends.base import Backend
 from alfworld_rl.errors import UsageError, installing
@@ -18,6 +19,10 @@ LOCAL = Capabilities(
     behaviour_logprobs=True,
 )
 TRIO = Capabilities(default_model="Qwen/Qwen3.5-4B")
+OPENAI = Capabilities(default_model="", trains=False, losses=())
+
+Api = Literal["chat", "completions", "text-completions"]
+"""How a service that speaks OpenAI's protocol is spoken to: in messages, in token ids, or in the text of token ids."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +32,8 @@ class OpenOptions:
     - runs_dir, run_name: where the local backend reads checkpoints, and the run whose checkpoints it writes.
     - max_in_flight: sampling requests that a remote one should let fly at once.
     - micro_batch_tokens, bfloat16: the local trainer's.
+    - base_url: the address of a server that is not the service's usual one.
+    - api, tokenizer, send_reasoning, extra_body: the openai backend's, as its flags explain them.
     """
 
     runs_dir: Path
@@ -34,6 +41,11 @@ class OpenOptions:
     max_in_flight: int = 64
     micro_batch_tokens: int = 8192
     bfloat16: bool = False
+    base_url: str | None = None
+    api: Api = "chat"
+    tokenizer: str | None = None
+    send_reasoning: bool = False
+    extra_body: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +116,19 @@ def _open_trio(options: OpenOptions) -> Backend:
     return TrioBackend(max_in_flight=options.max_in_flight)
 
 
+def _open_openai(options: OpenOptions) -> Backend:
+    from alfworld_rl.backends.openai import ChatService, CompletionsService
+
+    if options.api == "chat":
+        return ChatService(options.base_url, send_reasoning=options.send_reasoning, extra_body=options.extra_body)
+    return CompletionsService(
+        options.base_url,
+        texts=options.api == "text-completions",
+        tokenizer=options.tokenizer,
+        extra_body=options.extra_body,
+    )
+
+
 BACKENDS.add("trio", BackendKind(capabilities=TRIO, open=_open_trio), "PyTRIO's remote cluster, paid")
 BACKENDS.add(
     "local",
@@ -115,4 +140,9 @@ BACKENDS.add(
         training_presets=_local_presets,
     ),
     "an engine in this process, free",
+)
+BACKENDS.add(
+    "openai",
+    BackendKind(capabilities=OPENAI, open=_open_openai, extra="openai", modules=("openai",)),
+    "any service or server that speaks OpenAI's protocol, to be measured only",
 )

@@ -1,0 +1,81 @@
+"""The format in which an agent acts that is spoken to in messages: a service applies the chat template, unseen."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal
+
+from alfworld_rl.agents.base import CommandsShown, Parsed, Rendered
+from alfworld_rl.agents.calls import CALL_EXPLAINED, TOOL, called_action, read_action
+from alfworld_rl.agents.texts import NOTHING_HAPPENS, answer_text, opening_text
+from alfworld_rl.agents.thinking import split_thought
+from alfworld_rl.agents.tool_call import protocol_hash, system_text
+from alfworld_rl.types import Completion, Message, Observation, Reply
+
+ToolCalls = Literal["native", "text"]
+"""Whether the service presents the tool and says what was called, or we explain a form of calls and read it."""
+
+THOUGHT_FIELDS: Final = ("reasoning_content", "reasoning")
+"""Where services put what a model thought."""
+
+
+class ChatFormat:
+    """The contract of `AgentFormat` in messages alone: its renderings have no tokens, and what it parses are `Reply`s.
+
+    - tools: what to tell the service of tools.
+    - asked: all else of the requests that changes what a score means; it goes into the fingerprint.
+
+    The rules are those of `ToolCallFormat`: a message asks for an action by exactly one call of the one tool with
+    exactly one argument. Calls that the service names as such are read in either way; with `tool_calls="text"` the
+    service is told of no tool, so that what its own reading of calls makes of a message decides nothing.
+    """
+
+    stop: tuple[str, ...] = ()
+
+    def __init__(self, commands: CommandsShown = "full", *, tool_calls: ToolCalls = "native", **asked: Any) -> None:
+        self.commands: CommandsShown = commands
+        self.name = f"chat-{tool_calls}"
+        self.tools: Sequence[Mapping[str, Any]] = (TOOL,) if tool_calls == "native" else ()
+        self.fingerprint = protocol_hash(commands, api="chat", tool_calls=tool_calls, token_exact=False, **asked)
+
+    def opening(self, first: Observation) -> Rendered:
+        system = system_text(self.commands)
+        if not self.tools:
+            system = f"{system}\n\n{CALL_EXPLAINED}"
+        user = opening_text(first, self.commands)
+        return Rendered((), ({"role": "system", "content": system}, {"role": "user", "content": user}))
+
+    def parse(self, completion: Completion) -> Parsed:
+        message = _message(completion)
+        text = message["content"]
+        thought, said = split_thought(text)
+        apart = [message[field] for field in THOUGHT_FIELDS if isinstance(message.get(field), str)]
+        calls = message.get("tool_calls")
+        if calls:
+            action = called_action(calls)
+        elif not self.tools:
+            action = read_action(said)
+        else:
+            action = None
+        thoughts = "\n\n".join(filter(None, [*apart[:1], thought]))
+        return Parsed(text, thoughts, action, completion.stop_reason == "length", message)
+
+    def answer(self, before: Observation, after: Observation, completion: Completion) -> Rendered:
+        text = answer_text(before.actions, after, self.commands)
+        calls = _message(completion).get("tool_calls") or []
+        if not calls:
+            return Rendered((), ({"role": "user", "content": text},))
+        # Services demand an answer to every call; of several none was done.
+        texts = [NOTHING_HAPPENS] * (len(calls) - 1) + [text]
+        answers = (
+            {"role": "tool", "tool_call_id": call["id"], "content": one} for call, one in zip(calls, texts, strict=True)
+        )
+        return Rendered((), tuple(answers))
+
+    def write(self, action: str | None) -> tuple[int, ...]:
+        """Nothing: there are no tokens to write."""
+        return ()
+
+
+def _message(completion: Completion) -> Message:
+    if not isinstance(completion, Reply):
+        raise TypeError("a ChatFormat reads the replies of models that are spoken to in messages")
+    return completion.message
