@@ -97,7 +97,7 @@ def _text(content: Any) -> str:
 
 
 def _received_call(call: Any, number: int) -> dict[str, Any]:
-    """A call with all that its answer and the next request need; fields of the service's own stay, for some must come back."""
+    """A call with all that its answer and the next request need; more fields stay: some services want them back."""
     call = call if isinstance(call, dict) else {}
     function = call.get("function") if isinstance(call.get("function"), dict) else {}
     arguments = function.get("arguments")

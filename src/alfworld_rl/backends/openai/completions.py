@@ -78,7 +78,7 @@ class TextSampler:
             tokens.append(self.tokenizer.eos_token_id)  # sampled, but left out of the text
         if usage.sampled != len(tokens):
             raise SamplingError(
-                f"the server sampled {usage.sampled} tokens but their text has {len(tokens)}: which they were, is unknown"
+                f"the server sampled {usage.sampled} tokens but their text has {len(tokens)}: nobody knows which"
             )
         return Completion(tuple(tokens), (math.nan,) * len(tokens), stop), usage
 
