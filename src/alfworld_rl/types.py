@@ -2,13 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 Message = dict[str, Any]
 """One message of a conversation: `role` and `content`; also `tool_calls` and the like where a service gave them."""
+
+THOUGHT_FIELDS: Final = ("reasoning_content", "reasoning", "reasoning_details")
+"""Where services put what a model thought, apart from `content`: DeepSeek and SGLang in the first; vLLM and OpenRouter
+in the second; what OpenRouter wants to have back in the third."""
 
 CompletionStop = Literal["stop", "length"]
 LossName = Literal["ppo", "importance_sampling", "cispo", "cross_entropy"]

@@ -1,26 +1,24 @@
 """The format in which an agent acts that is spoken to in messages: a service applies the chat template, unseen."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from alfworld_rl.agents.base import CommandsShown, Parsed, Rendered
 from alfworld_rl.agents.calls import CALL_EXPLAINED, TOOL, called_action, read_action
 from alfworld_rl.agents.texts import NOTHING_HAPPENS, answer_text, opening_text
 from alfworld_rl.agents.thinking import split_thought
 from alfworld_rl.agents.tool_call import protocol_hash, system_text
-from alfworld_rl.types import Completion, Message, Observation, Reply
+from alfworld_rl.types import THOUGHT_FIELDS, Completion, Message, Observation, Reply
 
 ToolCalls = Literal["native", "text"]
 """Whether the service presents the tool and says what was called, or we explain a form of calls and read it."""
-
-THOUGHT_FIELDS: Final = ("reasoning_content", "reasoning")
-"""Where services put what a model thought."""
 
 
 class ChatFormat:
     """The contract of `AgentFormat` in messages alone: its renderings have no tokens, and what it parses are `Reply`s.
 
     - tools: what to tell the service of tools.
+    - send_reasoning: whether the model's earlier thoughts are sent back to it; they are always recorded.
     - asked: all else of the requests that changes what a score means; it goes into the fingerprint.
 
     The rules are those of `ToolCallFormat`: a message asks for an action by exactly one call of the one tool with
@@ -30,11 +28,20 @@ class ChatFormat:
 
     stop: tuple[str, ...] = ()
 
-    def __init__(self, commands: CommandsShown = "full", *, tool_calls: ToolCalls = "native", **asked: Any) -> None:
+    def __init__(
+        self,
+        commands: CommandsShown = "full",
+        *,
+        tool_calls: ToolCalls = "native",
+        send_reasoning: bool = False,
+        **asked: Any,
+    ) -> None:
         self.commands: CommandsShown = commands
         self.name = f"chat-{tool_calls}"
         self.tools: Sequence[Mapping[str, Any]] = (TOOL,) if tool_calls == "native" else ()
-        self.fingerprint = protocol_hash(commands, api="chat", tool_calls=tool_calls, token_exact=False, **asked)
+        self._send_reasoning = send_reasoning
+        options = {"api": "chat", "tool_calls": tool_calls, "send_reasoning": send_reasoning, "token_exact": False}
+        self.fingerprint = protocol_hash(commands, **options, **asked)
 
     def opening(self, first: Observation) -> Rendered:
         system = system_text(self.commands)
@@ -43,11 +50,15 @@ class ChatFormat:
         user = opening_text(first, self.commands)
         return Rendered((), ({"role": "system", "content": system}, {"role": "user", "content": user}))
 
+    def sent(self, messages: Sequence[Message]) -> list[Message]:
+        """A recorded conversation as it is sent."""
+        return list(messages) if self._send_reasoning else [_without_thoughts(message) for message in messages]
+
     def parse(self, completion: Completion) -> Parsed:
         message = _message(completion)
         text = message["content"]
         thought, said = split_thought(text)
-        apart = [message[field] for field in THOUGHT_FIELDS if isinstance(message.get(field), str)]
+        apart = [message[name] for name in THOUGHT_FIELDS if isinstance(message.get(name), str)]
         calls = message.get("tool_calls")
         if calls:
             action = called_action(calls)
@@ -73,6 +84,15 @@ class ChatFormat:
     def write(self, action: str | None) -> tuple[int, ...]:
         """Nothing: there are no tokens to write."""
         return ()
+
+
+def _without_thoughts(message: Message) -> Message:
+    """The message without the fields of thoughts and without thoughts in its text, as many chat templates write it."""
+    if message["role"] != "assistant":
+        return message
+    kept = {name: value for name, value in message.items() if name not in THOUGHT_FIELDS}
+    said = split_thought(kept["content"])[1]
+    return kept if said == kept["content"] else {**kept, "content": said.lstrip()}
 
 
 def _message(completion: Completion) -> Message:

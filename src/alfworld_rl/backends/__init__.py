@@ -150,7 +150,6 @@ def open_backend(
             base_url=config.base_url,
             api=measured.api,
             tokenizer=measured.tokenizer,
-            send_reasoning=measured.send_reasoning,
             extra_body=measured.more_fields,
         ),
     )

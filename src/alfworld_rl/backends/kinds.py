@@ -33,7 +33,7 @@ class OpenOptions:
     - max_in_flight: sampling requests that a remote one should let fly at once.
     - micro_batch_tokens, bfloat16: the local trainer's.
     - base_url: the address of a server that is not the service's usual one.
-    - api, tokenizer, send_reasoning, extra_body: the openai backend's, as its flags explain them.
+    - api, tokenizer, extra_body: the openai backend's, as its flags explain them.
     """
 
     runs_dir: Path
@@ -44,7 +44,6 @@ class OpenOptions:
     base_url: str | None = None
     api: Api = "chat"
     tokenizer: str | None = None
-    send_reasoning: bool = False
     extra_body: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -120,7 +119,7 @@ def _open_openai(options: OpenOptions) -> Backend:
     from alfworld_rl.backends.openai import ChatService, CompletionsService
 
     if options.api == "chat":
-        return ChatService(options.base_url, send_reasoning=options.send_reasoning, extra_body=options.extra_body)
+        return ChatService(options.base_url, extra_body=options.extra_body)
     return CompletionsService(
         options.base_url,
         texts=options.api == "text-completions",

@@ -141,10 +141,13 @@ def _model_and_agent(backend: Backend, config: EvalConfig) -> tuple[Sampler | Ch
             f"{' and '.join(changed)} cannot be chosen for a model that is spoken to in messages: its service applies "
             "the chat template; --extra-body can tell the service how the model shall think"
         )
-    more = {"send_reasoning": asked.send_reasoning, "extra_body": asked.more_fields}
-    return backend.chat_model(model, config.model_path), ChatFormat(
-        episode.commands_shown, tool_calls=asked.tool_calls, **more
+    agent = ChatFormat(
+        episode.commands_shown,
+        tool_calls=asked.tool_calls,
+        send_reasoning=asked.send_reasoning,
+        extra_body=asked.more_fields,
     )
+    return backend.chat_model(model, config.model_path), agent
 
 
 def _played(config: EvalConfig, agent: AgentFormat, hashes: Mapping[str, str]) -> dict[str, Any]:

@@ -17,13 +17,13 @@ Writer = Callable[[Trajectory, SamplingParams, int], Awaitable[Sampled]]
 
 def writer_of(model: Sampler | ChatModel, agent: AgentFormat) -> Writer:
     """Raises UsageError where the agent format is none for such a model."""
-    if isinstance(model, ChatModel) != isinstance(agent, ChatFormat):
+    if isinstance(model, ChatModel) and isinstance(agent, ChatFormat):
+        return _ChatWriter(model, agent)
+    if isinstance(model, ChatModel) or isinstance(agent, ChatFormat):
         raise UsageError(
             f"the format {agent.name} does not go with this model: one that is spoken to in messages needs a "
             "ChatFormat, any other one a format of tokens"
         )
-    if isinstance(model, ChatModel):
-        return _ChatWriter(model, agent)
     return _TokenWriter(model)
 
 
@@ -44,13 +44,14 @@ class _TokenWriter:
 class _ChatWriter:
     """A request a message: not every service takes `n`, and none counts tokens for each of several."""
 
-    def __init__(self, model: ChatModel, agent: AgentFormat) -> None:
+    def __init__(self, model: ChatModel, agent: ChatFormat) -> None:
         self._model = model
-        self._tools = agent.tools if isinstance(agent, ChatFormat) else ()
+        self._agent = agent
 
     async def __call__(self, trajectory: Trajectory, params: SamplingParams, n: int) -> Sampled:
+        messages = self._agent.sent(trajectory.messages)
         asked = [
-            self._model.chat(trajectory.messages, self._tools, replace(params, seed=params.seed + number))
+            self._model.chat(messages, self._agent.tools, replace(params, seed=params.seed + number))
             for number in range(n)
         ]
         replies = []

@@ -39,25 +39,23 @@ class _Measured:
 
 
 class ChatService(_Measured):
-    """See `base.ChatBackend`; `OpenAIChat` explains the options."""
+    """See `base.ChatBackend`; `OpenAIChat` explains `extra_body`."""
 
     def __init__(
         self,
         base_url: str | None = None,
         *,
-        send_reasoning: bool = False,
         extra_body: Mapping[str, Any] = {},
         max_retries: int = MAX_RETRIES,
     ) -> None:
         super().__init__(base_url, extra_body=extra_body, max_retries=max_retries)
-        self._send_reasoning = send_reasoning
 
     def sampler(self, base_model: str, weights: str | None = None) -> NoReturn:
         raise UsageError("this service is spoken to in messages (chat_model); for tokens take --api completions")
 
     def chat_model(self, base_model: str, weights: str | None = None) -> OpenAIChat:
         _refuse_weights(weights)
-        return OpenAIChat(self._service, base_model, send_reasoning=self._send_reasoning, extra_body=self._extra_body)
+        return OpenAIChat(self._service, base_model, self._extra_body)
 
 
 class CompletionsService(_Measured):

@@ -6,26 +6,18 @@ from typing import Any, Final
 
 from alfworld_rl.backends.base import SamplingError
 from alfworld_rl.backends.openai.service import Service
-from alfworld_rl.types import Message, Reply, SamplingParams, Usage
+from alfworld_rl.types import THOUGHT_FIELDS, Message, Reply, SamplingParams, Usage
 
 SEED_BITS: Final = 31
 """Services take seeds of 64 bits, of 32 or of 31."""
 
-REASONING: Final = ("reasoning_content", "reasoning", "reasoning_details")
-"""Where services put thoughts: DeepSeek and SGLang; vLLM and OpenRouter; what OpenRouter wants to have back."""
-
 
 class OpenAIChat:
-    """See `base.ChatModel`.
+    """See `base.ChatModel`. `extra_body`: fields of every request, to which ours yield; None leaves one of ours out."""
 
-    - send_reasoning: send the model's thoughts back to it, in the fields in which they came.
-    - extra_body: fields of every request, before which ours yield; None leaves one of ours out.
-    """
-
-    def __init__(self, service: Service, model: str, *, send_reasoning: bool, extra_body: Mapping[str, Any]) -> None:
+    def __init__(self, service: Service, model: str, extra_body: Mapping[str, Any]) -> None:
         self._service = service
         self._model = model
-        self._send_reasoning = send_reasoning
         self._extra_body = dict(extra_body)
         # OpenAI's reasoning models take the one name alone, and many servers the other alone.
         self._max_tokens = "max_completion_tokens" if service.official else "max_tokens"
@@ -35,7 +27,7 @@ class OpenAIChat:
     ) -> Reply:
         body: dict[str, Any] = {
             "model": self._model,
-            "messages": [self._sent(message) for message in messages],
+            "messages": [_sent(message) for message in messages],
             "tools": list(tools) or None,
             self._max_tokens: params.max_tokens,
             "temperature": params.temperature,
@@ -43,13 +35,6 @@ class OpenAIChat:
             "seed": params.seed % 2**SEED_BITS,
         }
         return read_reply(await self._service.chat(body | self._extra_body))
-
-    def _sent(self, message: Message) -> Message:
-        sent = {name: value for name, value in message.items() if self._send_reasoning or name not in REASONING}
-        if calls := message.get("tool_calls"):
-            sent["content"] = message["content"] or None
-            sent["tool_calls"] = [_sent_call(call) for call in calls]
-        return sent
 
 
 def read_reply(answer: Mapping[str, Any]) -> Reply:
@@ -85,7 +70,7 @@ def _received(message: Mapping[str, Any]) -> Message:
     calls = message.get("tool_calls")
     if isinstance(calls, list) and calls:
         kept["tool_calls"] = [_received_call(call, number) for number, call in enumerate(calls)]
-    return kept | {name: message[name] for name in (*REASONING, "refusal") if message.get(name)}
+    return kept | {name: message[name] for name in (*THOUGHT_FIELDS, "refusal") if message.get(name)}
 
 
 def _text(content: Any) -> str:
@@ -105,6 +90,13 @@ def _received_call(call: Any, number: int) -> dict[str, Any]:
         arguments = json.dumps(arguments)
     function = {**function, "name": str(function.get("name") or ""), "arguments": arguments}
     return {**call, "id": str(call.get("id") or f"call{number:05}"), "type": "function", "function": function}
+
+
+def _sent(message: Message) -> Message:
+    calls = message.get("tool_calls")
+    if not calls:
+        return message
+    return {**message, "content": message["content"] or None, "tool_calls": [_sent_call(call) for call in calls]}
 
 
 def _sent_call(call: Mapping[str, Any]) -> dict[str, Any]:

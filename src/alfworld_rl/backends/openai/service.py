@@ -100,7 +100,10 @@ class Service:
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
             self._loop = loop
-            self._client = self._sdk.AsyncOpenAI(**self._options(self._max_retries, REQUEST_TIMEOUT_S))
+            options = self._options(self._max_retries, REQUEST_TIMEOUT_S)
+            # The SDK's own choice of this would close itself in whatever loop runs when it is no longer needed.
+            transport = self._sdk.DefaultAsyncHttpxClient(base_url=self.base_url, timeout=options["timeout"])
+            self._client = self._sdk.AsyncOpenAI(**options, http_client=transport)
         return self._client
 
     def _options(self, max_retries: int, timeout: float) -> dict[str, Any]:
