@@ -97,10 +97,12 @@ class OpenAIServer:
         choice["message"] = {"role": "assistant", **choice["message"]}
         choice.setdefault("finish_reason", "tool_calls" if choice["message"].get("tool_calls") else "stop")
         usage = {"prompt_tokens": words(body["messages"]), "completion_tokens": words(choice["message"])}
+        thought = choice["message"].get("reasoning_content") or choice["message"].get("reasoning")
+        details = {"completion_tokens_details": {"reasoning_tokens": words(thought)}} if thought else {}
         with self.lock:
             self.requests.append(body)
             self.counted.append((usage["prompt_tokens"], usage["completion_tokens"]))
-        return 200, {"object": "chat.completion", "choices": [{"index": 0, **choice}], "usage": usage}
+        return 200, {"object": "chat.completion", "choices": [{"index": 0, **choice}], "usage": usage | details}
 
 
 def words(value: Any) -> int:

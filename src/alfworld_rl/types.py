@@ -87,6 +87,7 @@ class Reply(Completion):
 
     - message: role and content, and where there are any `tool_calls` and the fields of its thoughts, as they came.
     - usage: of the one request; prefill and sampled together are the length of the conversation.
+    - thought_tokens: how many of the sampled ones were thought, as far as the service says.
     """
 
     tokens: tuple[int, ...] = ()
@@ -94,6 +95,7 @@ class Reply(Completion):
     stop_reason: CompletionStop = "stop"
     message: Message
     usage: Usage
+    thought_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,12 +159,29 @@ def test_thoughts_are_kept_and_sent_back_only_when_told(
     with OpenAIServer(Expert(known, **more)) as server:
         run(server, data_root, output)
         assert all(message[name] == more[name] for row in rows(output) for message in row["messages"][2::2])
+        assert all(row["thought_tokens"] == 4 * row["steps"] for row in rows(output))
         assert not any(more.keys() & message.keys() for body in server.requests for message in body["messages"])
         server.requests.clear()
         run(server, data_root, output.with_name("back.jsonl"), send_reasoning=True)
         said = [m for body in server.requests for m in body["messages"] if m["role"] == "assistant"]
         assert said
         assert all(more.items() <= message.items() for message in said)
+
+
+def test_a_thought_in_the_text_is_recorded_and_not_sent_back(
+    known: dict[str, tuple[str, ...]], data_root: Path, output: Path
+) -> None:
+    thought = f"<think>\nIf I say {call('look')}?\n</think>\n\n"
+    expert = Expert(known)
+
+    def reply(body: Json) -> Json:
+        return {"content": thought + expert(body)["content"]}
+
+    with OpenAIServer(reply) as server:
+        assert run(server, data_root, output, tool_calls="text")["metrics"]["eval/all/success_rate"] == 1
+    assert all(message["content"].startswith(thought) for row in rows(output) for message in row["messages"][2::2])
+    said = [m["content"] for body in server.requests for m in body["messages"] if m["role"] == "assistant"]
+    assert all(text.startswith("So be it.") for text in said)
 
 
 TWO_CALLS = {"content": "", "tool_calls": [native("look", number=1)["tool_calls"][0], native("look")["tool_calls"][0]]}

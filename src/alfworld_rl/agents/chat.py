@@ -6,7 +6,7 @@ from typing import Any, Literal
 from alfworld_rl.agents.base import CommandsShown, Parsed, Rendered
 from alfworld_rl.agents.calls import CALL_EXPLAINED, TOOL, called_action, read_action
 from alfworld_rl.agents.texts import NOTHING_HAPPENS, answer_text, opening_text
-from alfworld_rl.agents.thinking import split_thought
+from alfworld_rl.agents.thinking import thoughts_of, without
 from alfworld_rl.agents.tool_call import protocol_hash, system_text
 from alfworld_rl.types import THOUGHT_FIELDS, Completion, Message, Observation, Reply
 
@@ -55,9 +55,11 @@ class ChatFormat:
         return list(messages) if self._send_reasoning else [_without_thoughts(message) for message in messages]
 
     def parse(self, completion: Completion) -> Parsed:
-        message = _message(completion)
+        reply = _reply(completion)
+        message = reply.message
         text = message["content"]
-        thought, said = split_thought(text)
+        thoughts = thoughts_of(text)
+        said = without(text, thoughts)
         apart = [message[name] for name in THOUGHT_FIELDS if isinstance(message.get(name), str)]
         calls = message.get("tool_calls")
         if calls:
@@ -66,12 +68,12 @@ class ChatFormat:
             action = read_action(said)
         else:
             action = None
-        thoughts = "\n\n".join(filter(None, [*apart[:1], thought]))
-        return Parsed(text, thoughts, action, completion.stop_reason == "length", message)
+        thought = "\n\n".join(filter(None, [*apart[:1], *(one.text for one in thoughts)]))
+        return Parsed(text, thought, action, reply.stop_reason == "length", reply.thought_tokens, message)
 
     def answer(self, before: Observation, after: Observation, completion: Completion) -> Rendered:
         text = answer_text(before.actions, after, self.commands)
-        calls = _message(completion).get("tool_calls") or []
+        calls = _reply(completion).message.get("tool_calls") or []
         if not calls:
             return Rendered((), ({"role": "user", "content": text},))
         # Services demand an answer to every call; of several none was done.
@@ -91,11 +93,11 @@ def _without_thoughts(message: Message) -> Message:
     if message["role"] != "assistant":
         return message
     kept = {name: value for name, value in message.items() if name not in THOUGHT_FIELDS}
-    said = split_thought(kept["content"])[1]
-    return kept if said == kept["content"] else {**kept, "content": said.lstrip()}
+    thoughts = thoughts_of(kept["content"])
+    return {**kept, "content": without(kept["content"], thoughts).lstrip()} if thoughts else kept
 
 
-def _message(completion: Completion) -> Message:
+def _reply(completion: Completion) -> Reply:
     if not isinstance(completion, Reply):
         raise TypeError("a ChatFormat reads the replies of models that are spoken to in messages")
-    return completion.message
+    return completion

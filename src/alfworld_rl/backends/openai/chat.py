@@ -47,6 +47,7 @@ def read_reply(answer: Mapping[str, Any]) -> Reply:
                 message=_received(message),
                 stop_reason="length" if choice.get("finish_reason") == "length" else "stop",
                 usage=read_usage(rest),
+                thought_tokens=_thought_tokens(rest),
             )
         case {"error": error}:
             raise SamplingError(f"the service answered with an error ({str(error)[:300]})")
@@ -62,6 +63,13 @@ def read_usage(answer: Mapping[str, Any]) -> Usage:
                     return Usage(prompt, cached, completion)
             return Usage(prompt, 0, completion)
     raise SamplingError("the service does not say how many tokens it counted (usage), so no limit and no cost can hold")
+
+
+def _thought_tokens(answer: Mapping[str, Any]) -> int:
+    match answer:
+        case {"usage": {"completion_tokens_details": {"reasoning_tokens": int(count)}}}:
+            return count
+    return 0
 
 
 def _received(message: Mapping[str, Any]) -> Message:

@@ -1,7 +1,8 @@
 """One service: its address and key, requests that the SDK repeats where that helps, and errors that say what to do.
 
-The SDK (openai 3.63) repeats requests after 408, 409, 429, 5xx, timeouts and cut connections, waiting as long as
-Retry-After says (up to two minutes), else 0.5 s, doubled up to 8 s. What is left is an error of ours.
+The SDK (openai 2.54; its version 3 goes with no verifiers yet) repeats requests after 408, 409, 429, 5xx, timeouts and
+cut connections, waiting as long as Retry-After says (up to two minutes), else 0.5 s, doubled up to 8 s. What is left is
+an error of ours.
 """
 
 import asyncio
