@@ -2,13 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 Message = dict[str, Any]
-"""One message of a conversation: `role` and `content`."""
+"""One message of a conversation: `role` and `content`; also `tool_calls` and the like where a service gave them."""
+
+THOUGHT_FIELDS: Final = ("reasoning_content", "reasoning", "reasoning_details")
+"""Where services put what a model thought, apart from `content`: DeepSeek and SGLang in the first; vLLM and OpenRouter
+in the second; what OpenRouter wants to have back in the third."""
 
 CompletionStop = Literal["stop", "length"]
 LossName = Literal["ppo", "importance_sampling", "cispo", "cross_entropy"]
@@ -77,6 +81,23 @@ class Usage:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply(Completion):
+    """What a model wrote that is spoken to in messages: it has no tokens, but the message and the service's own counts.
+
+    - message: role and content, and where there are any `tool_calls` and the fields of its thoughts, as they came.
+    - usage: of the one request; prefill and sampled together are the length of the conversation.
+    - thought_tokens: how many of the sampled ones were thought, as far as the service says.
+    """
+
+    tokens: tuple[int, ...] = ()
+    logprobs: tuple[float, ...] = ()
+    stop_reason: CompletionStop = "stop"
+    message: Message
+    usage: Usage
+    thought_tokens: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Sampled:
     """The completions of one request, and what they used."""
@@ -139,7 +160,7 @@ class AdamParams:
 class Capabilities:
     """What a backend can do; no code asks for a backend's name.
 
-    - default_model: the base model where none is given.
+    - default_model: the base model where none is given; empty where one has to be given.
     - trains: it gives gradients, not samples alone.
     - losses: the losses that its trainer knows.
     - full_finetuning: LoRA rank 0, all weights, is possible.

@@ -36,7 +36,7 @@ class Parsed:
     `text` is all of it without the token that ended it, `thought` what of it was thinking, `action` what it asks for,
     as it was written and not yet matched with what is admissible (None if it asks for nothing in the right form), and
     `cut_off` whether a token limit ended the message before the model did. `thought_tokens` counts the tokens of the
-    thought with its marks.
+    thought with its marks. `message` is what the conversation keeps of it; None where that is `text` alone.
     """
 
     text: str
@@ -44,6 +44,7 @@ class Parsed:
     action: str | None
     cut_off: bool
     thought_tokens: int = 0
+    message: Message | None = None
 
 
 class AgentFormat(Protocol):

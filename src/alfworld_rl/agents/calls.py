@@ -11,7 +11,7 @@ acted.
 import ast
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -57,6 +57,17 @@ def read_action(message: str) -> str | None:
     if body is None:
         return None
     return _xml_action(body) if body.startswith("<") else _json_action(body)
+
+
+def called_action(calls: Sequence[Any]) -> str | None:
+    """The action that the `tool_calls` of a service ask for.
+
+    None where there are several, or it is a call of another tool or with other arguments.
+    """
+    match calls:
+        case [{"function": {"name": name, "arguments": arguments}}] if name == TOOL_NAME:
+            return _only_action(_loads(arguments) if isinstance(arguments, str) else arguments)
+    return None
 
 
 def asked_action(message: Mapping[str, Any]) -> str | None:

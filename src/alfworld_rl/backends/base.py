@@ -1,9 +1,9 @@
 """The contracts between the program and whatever holds the model. Values crossing them are tokens and numpy arrays."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from alfworld_rl.errors import AlfworldRLError, UsageError
 from alfworld_rl.types import (
@@ -11,7 +11,9 @@ from alfworld_rl.types import (
     Capabilities,
     Datum,
     LossSpec,
+    Message,
     Metrics,
+    Reply,
     Sampled,
     SamplingParams,
     Tokenizer,
@@ -51,6 +53,20 @@ class Sampler(Protocol):
 
     async def logprobs(self, tokens: Sequence[int]) -> Sequence[float]:
         """The logprob, at temperature 1, of every token given those before it; len(tokens) of them, the first is 0."""
+        ...
+
+
+@runtime_checkable
+class ChatModel(Protocol):
+    """A model that is spoken to in messages, to be measured alone: nobody here sees its tokens. Calls may overlap."""
+
+    async def chat(
+        self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], params: SamplingParams
+    ) -> Reply:
+        """The model's next message. `tools` are those it may call, as JSON schemas in OpenAI's form.
+
+        Raises SamplingError when this request failed for good.
+        """
         ...
 
 
@@ -110,6 +126,15 @@ class Backend(Protocol):
 
     def close(self) -> None:
         """Give back what the backend holds, within seconds whatever state the service is in."""
+        ...
+
+
+@runtime_checkable
+class ChatBackend(Backend, Protocol):
+    """A backend whose models are spoken to in messages: `sampler` and `trainer` raise UsageError."""
+
+    def chat_model(self, base_model: str, weights: str | None = None) -> ChatModel:
+        """The model of that name. Raises CheckpointError where weights are given and cannot be had."""
         ...
 
 

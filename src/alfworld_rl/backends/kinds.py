@@ -1,9 +1,10 @@
 """The backends by name: what each can do, and how it is opened. Nothing heavy is imported before one is."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any, Literal
 
 from alfworld_rl.backends.base import Backend
 from alfworld_rl.errors import UsageError, installing
@@ -20,6 +21,10 @@ LOCAL = Capabilities(
 TRIO = Capabilities(default_model="Qwen/Qwen3.5-4B")
 # What holds of any server; TinkerBackend.capabilities tells the rest when it has asked the one that is meant.
 TINKER = Capabilities(default_model="Qwen/Qwen3.5-4B")
+OPENAI = Capabilities(default_model="", trains=False, losses=())
+
+Api = Literal["chat", "completions", "text-completions"]
+"""How a service that speaks OpenAI's protocol is spoken to: in messages, in token ids, or in the text of token ids."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +35,7 @@ class OpenOptions:
     - max_in_flight: sampling requests that a remote one should let fly at once.
     - micro_batch_tokens, bfloat16: the local trainer's.
     - base_url: the address of a server that is not the service's usual one.
+    - api, tokenizer, extra_body: the openai backend's, as its flags explain them.
     """
 
     runs_dir: Path
@@ -38,6 +44,9 @@ class OpenOptions:
     micro_batch_tokens: int = 8192
     bfloat16: bool = False
     base_url: str | None = None
+    api: Api = "chat"
+    tokenizer: str | None = None
+    extra_body: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +151,19 @@ def _check_tinker(options: OpenOptions) -> Iterable[tuple[bool, str, str]]:
     return check(options.base_url)
 
 
+def _open_openai(options: OpenOptions) -> Backend:
+    from alfworld_rl.backends.openai import ChatService, CompletionsService
+
+    if options.api == "chat":
+        return ChatService(options.base_url, extra_body=options.extra_body)
+    return CompletionsService(
+        options.base_url,
+        texts=options.api == "text-completions",
+        tokenizer=options.tokenizer,
+        extra_body=options.extra_body,
+    )
+
+
 BACKENDS.add("trio", BackendKind(capabilities=TRIO, open=_open_trio), "PyTRIO's remote cluster, paid")
 BACKENDS.add(
     "local",
@@ -166,4 +188,9 @@ BACKENDS.add(
         check=_check_tinker,
     ),
     "any server of the Tinker API, such as SkyRL on a cluster of your own",
+)
+BACKENDS.add(
+    "openai",
+    BackendKind(capabilities=OPENAI, open=_open_openai, extra="openai", modules=("openai",)),
+    "any service or server that speaks OpenAI's protocol, to be measured only",
 )

@@ -10,17 +10,18 @@ from pathlib import Path
 from typing import Any, Literal
 
 from alfworld_rl.agents import AgentFormat
+from alfworld_rl.agents.chat import ChatFormat
 from alfworld_rl.algorithms.config import RewardConfig
-from alfworld_rl.backends import BackendConfig, check_length, open_backend
-from alfworld_rl.backends.base import Checkpoint, Sampler
+from alfworld_rl.backends import EvaluationBackendConfig, check_length, open_backend
+from alfworld_rl.backends.base import Backend, ChatBackend, ChatModel, Checkpoint, Sampler
 from alfworld_rl.commands.common import CommandConfig, EpisodeConfig, split_tasks
-from alfworld_rl.config import option
+from alfworld_rl.config import flag_name, option
 from alfworld_rl.config.workspace import home, project_root
 from alfworld_rl.console import Progress, print_table, seconds, tokens
 from alfworld_rl.envs.base import EnvironmentFamily
 from alfworld_rl.envs.tasks import spread
 from alfworld_rl.errors import AlfworldRLError, UsageError
-from alfworld_rl.evaluation.evaluate import evaluate
+from alfworld_rl.evaluation.evaluate import Failure, evaluate
 from alfworld_rl.evaluation.metrics import intervals_of, metrics_of
 from alfworld_rl.evaluation.output import ResultsOutput, check_output, opened
 from alfworld_rl.evaluation.record import ResultRow
@@ -33,7 +34,7 @@ from alfworld_rl.types import Task, Usage
 class EvalConfig(CommandConfig):
     """Evaluation: how often a model wins games it was not trained on."""
 
-    backend: BackendConfig = BackendConfig()
+    backend: EvaluationBackendConfig = EvaluationBackendConfig()
     episode: EpisodeConfig = EpisodeConfig(temperature=0.01)
     reward: RewardConfig = RewardConfig()
     track: TrackingConfig = TrackingConfig(swanlab_mode="disabled")
@@ -105,8 +106,7 @@ def run(config: EvalConfig, *, open_backend: OpenBackend = open_backend) -> Mapp
     started = time.monotonic()
     try:
         check_length(backend, model, config.episode.max_trajectory_tokens)
-        sampler = backend.sampler(model, config.model_path)
-        agent = config.episode.agent(sampler.tokenizer)
+        sampler, agent = _model_and_agent(backend, config)
         played = _played(config, agent, hashes)
         with (
             opened(path, played, overwrite=config.overwrite_output, resume=config.resume_output) as output,
@@ -129,6 +129,27 @@ def run(config: EvalConfig, *, open_backend: OpenBackend = open_backend) -> Mapp
     return last
 
 
+def _model_and_agent(backend: Backend, config: EvalConfig) -> tuple[Sampler | ChatModel, AgentFormat]:
+    """What plays, and how it is spoken to. Raises UsageError where the format and the model do not go together."""
+    model, episode, asked = config.backend.model, config.episode, config.backend
+    if not isinstance(backend, ChatBackend):
+        sampler = backend.sampler(model, config.model_path)
+        return sampler, episode.agent(sampler.tokenizer)
+    changed = [flag_name(name) for name in ("format", "thinking") if name in config.given]
+    if changed:
+        raise UsageError(
+            f"{' and '.join(changed)} cannot be chosen for a model that is spoken to in messages: its service applies "
+            "the chat template; --extra-body can tell the service how the model shall think"
+        )
+    agent = ChatFormat(
+        episode.commands_shown,
+        tool_calls=asked.tool_calls,
+        send_reasoning=asked.send_reasoning,
+        extra_body=asked.more_fields,
+    )
+    return backend.chat_model(model, config.model_path), agent
+
+
 def _played(config: EvalConfig, agent: AgentFormat, hashes: Mapping[str, str]) -> dict[str, Any]:
     """All that decides what the rows of a results file hold."""
     return {
@@ -143,6 +164,7 @@ def _played(config: EvalConfig, agent: AgentFormat, hashes: Mapping[str, str]) -
         "format": agent.name,
         "games": hashlib.sha256("".join(hashes.values()).encode()).hexdigest()[:16],
         **config.episode.of_the_score(),
+        **config.backend.of_the_score(),
         **config.reward.described(),
     }
 
@@ -156,7 +178,11 @@ def _summary(
         "model_path": config.model_path,
         "metrics": metrics_of(rows),
         "intervals": intervals_of(rows),
-        "settings": {**config.episode.of_the_score(), **config.reward.described()},
+        "settings": {
+            **config.episode.of_the_score(),
+            **config.backend.of_the_score(),
+            **config.reward.described(),
+        },
         "protocol": played["protocol"],
         "format": played["format"],
         "seed": config.seed,
@@ -173,7 +199,7 @@ def _summary(
 def _play_or_say_how_to_go_on(
     output: ResultsOutput,
     tasks: Sequence[Task],
-    sampler: Sampler,
+    sampler: Sampler | ChatModel,
     agent: AgentFormat,
     family: EnvironmentFamily,
     config: EvalConfig,
@@ -198,7 +224,7 @@ def _play_or_say_how_to_go_on(
 def _play(
     output: ResultsOutput,
     tasks: Sequence[Task],
-    sampler: Sampler,
+    sampler: Sampler | ChatModel,
     agent: AgentFormat,
     family: EnvironmentFamily,
     config: EvalConfig,
@@ -210,21 +236,24 @@ def _play(
     if len(missing) < len(tasks):
         print(f"{len(tasks) - len(missing)} of {len(tasks)} games are there already", flush=True)
     won = sum(row.won for row in output.rows.values())
-    done = 0
+    done, lost = 0, Usage()
     with Progress() as progress:
         progress.start("games", len(missing))
 
-        def finished(result: Sequence[ResultRow] | str) -> None:
-            nonlocal done, won
+        def finished(result: Sequence[ResultRow] | Failure) -> None:
+            nonlocal done, won, lost
             done += 1
-            for row in result if not isinstance(result, str) else ():
+            if isinstance(result, Failure):
+                lost += result.usage
+                result = ()
+            for row in result:
                 output.add(row)
                 won += row.won
             progress.advance()
             if done % 20 == 0 and done < len(missing):
                 progress.say(f"{done} of {len(missing)} games, {won} trajectories won so far")
             rows = output.rows.values()
-            used = Usage(sum(row.prefill_tokens for row in rows), 0, sum(row.sampled_tokens for row in rows))
+            used = lost + Usage(sum(row.prefill_tokens for row in rows), 0, sum(row.sampled_tokens for row in rows))
             if done < len(missing) and not cost.affordable(used, Usage()):
                 raise AlfworldRLError(f"the evaluation reached --max-cost {cost.ceiling_text}")
 

@@ -6,12 +6,20 @@ from typing import Any
 
 from alfworld_rl.agents import AgentFormat
 from alfworld_rl.algorithms.rewards import REWARDS, Reward, score
-from alfworld_rl.backends.base import Sampler
+from alfworld_rl.backends.base import ChatModel, Sampler
 from alfworld_rl.envs.base import EnvironmentFamily, Pool
 from alfworld_rl.evaluation.metrics import intervals_of, metrics_of
 from alfworld_rl.evaluation.record import ALL, ResultRow
 from alfworld_rl.rollouts import DEFAULT_LIMITS, NEAR_GREEDY, Group, Limits, Sampling, rollout
-from alfworld_rl.types import Task
+from alfworld_rl.types import Task, Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A task that was not played to its end: why, and what its requests used nevertheless."""
+
+    reason: str
+    usage: Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +62,7 @@ class Evaluation:
 
 async def evaluate(
     tasks: Sequence[Task],
-    sampler: Sampler,
+    sampler: Sampler | ChatModel,
     agent: AgentFormat,
     environments: EnvironmentFamily | Pool,
     *,
@@ -64,12 +72,12 @@ async def evaluate(
     reward: Reward = REWARDS["document"],
     seed: int = 42,
     in_flight: int = 16,
-    on_finished: Callable[[Sequence[ResultRow] | str], None] | None = None,
+    on_finished: Callable[[Sequence[ResultRow] | Failure], None] | None = None,
 ) -> Evaluation:
     """Play each task `samples_per_task` times, at most `in_flight` tasks at once.
 
     The score is the same for any `in_flight` and order of answers: the seed of a request depends on the task, the
-    sample and the turn alone. `on_finished` is told of each task as it ends: its rows, or why it failed.
+    sample and the turn alone. `on_finished` is told of each task as it ends: its rows, or its failure.
     """
     rows: dict[str, Sequence[ResultRow]] = {}
     failures: dict[str, str] = {}
@@ -82,7 +90,7 @@ async def evaluate(
         else:
             rows[name] = _rows(group, reward)
         if on_finished is not None:
-            on_finished(errors[0] if errors else rows[name])
+            on_finished(Failure(errors[0], group.usage) if errors else rows[name])
 
     await rollout(
         tasks,

@@ -74,7 +74,7 @@ class ResultRow:
             valid_tool_call_count=trajectory.valid_tool_call_count,
             admissible_action_count=trajectory.admissible_action_count,
             prefill_tokens=usage.prefill,
-            sampled_tokens=trajectory.transcript.written_count,
+            sampled_tokens=trajectory.written_count,
             thought_tokens=trajectory.thought_tokens or None,
             messages=list(trajectory.messages),
             accepted=[step.accepted for step in trajectory.steps],

@@ -12,11 +12,12 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 
 from alfworld_rl.agents import AgentFormat
-from alfworld_rl.backends.base import Sampler, SamplingError
+from alfworld_rl.backends.base import ChatModel, Sampler, SamplingError
 from alfworld_rl.envs.base import Environment, EnvironmentFamily, Pool
 from alfworld_rl.rollouts.seeds import request_seed
 from alfworld_rl.rollouts.trajectory import Group, Trajectory
 from alfworld_rl.rollouts.turn import Episode, Limits
+from alfworld_rl.rollouts.write import writer_of
 from alfworld_rl.types import Completion, Observation, Sampled, SamplingParams, Task
 
 
@@ -36,7 +37,7 @@ NEAR_GREEDY = Sampling(temperature=0.01)
 
 async def rollout(
     tasks: Sequence[Task],
-    sampler: Sampler,
+    sampler: Sampler | ChatModel,
     agent: AgentFormat,
     environments: EnvironmentFamily | Pool,
     *,
@@ -51,7 +52,8 @@ async def rollout(
 
     `seed_path` is what the seeds of requests derive from besides task, branch and turn: (run seed, update). At most
     `in_flight` tasks are played at once (default: all of them); the next one starts when one ends, and `on_finished`
-    is told of each as it ends. A pool instead of a family lets worker processes outlive the call.
+    is told of each as it ends. A model that is spoken to in messages needs a `ChatFormat`. A pool instead of a family
+    lets worker processes outlive the call.
 
     A sampling request that fails for good and an environment that raises end their trajectory as `failed`; every other
     error ends the rollout and is raised as it is, with all that were raised as its cause.
@@ -103,9 +105,11 @@ class _EnvironmentError(Exception):
 
 
 class _Rollout:
-    def __init__(self, agent: AgentFormat, sampler: Sampler, limits: Limits, sampling: Sampling, pool: Pool) -> None:
+    def __init__(
+        self, agent: AgentFormat, sampler: Sampler | ChatModel, limits: Limits, sampling: Sampling, pool: Pool
+    ) -> None:
         self.agent = agent
-        self.sampler = sampler
+        self.write = writer_of(sampler, agent)
         self.limits = limits
         self.sampling = sampling
         self.pool = pool
@@ -186,13 +190,7 @@ class _Rollout:
             seed=seed,
             stop=self.agent.stop,
         )
-        sampled = await self.sampler.sample(episode.trajectory.transcript.prompt, params, n=n)
-        # What is trained on must be whole: a torn answer is a failed request, not a shorter one.
-        if len(sampled.completions) != n:
-            raise SamplingError(f"the service answered a request for {n} completions with {len(sampled.completions)}")
-        if any(len(completion.tokens) != len(completion.logprobs) for completion in sampled.completions):
-            raise SamplingError("the service answered with another number of logprobs than of tokens")
-        return sampled
+        return await self.write(episode.trajectory, params, n)
 
 
 def _all_failed(trajectories: Sequence[Trajectory], error: str) -> Group:

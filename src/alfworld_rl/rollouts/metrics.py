@@ -35,7 +35,7 @@ def rollout_metrics(groups: Sequence[Group], used: Usage) -> dict[str, float]:
         "rollout/valid_tool_call_rate": _share(sum(one.valid_tool_call_count for one in finished), steps),
         "rollout/admissible_action_rate": _share(sum(one.admissible_action_count for one in finished), steps),
         "rollout/thought_tokens_per_step": _share(sum(one.thought_tokens for one in finished), steps),
-        "rollout/trajectory_tokens_mean": _mean([len(trajectory.transcript) for trajectory in finished]),
+        "rollout/trajectory_tokens_mean": _mean([trajectory.token_count for trajectory in finished]),
         "rollout/prefill_tokens": used.prefill,
         "rollout/cached_tokens": used.cached,
         "rollout/sampled_tokens": used.sampled,

@@ -45,14 +45,16 @@ class Trajectory:
     """One play of one task by the model.
 
     `branch` numbers the trajectories of a group. `messages` is the conversation for people to read; `transcript` has
-    its tokens. `usage` counts the requests of this trajectory alone (see `Group.opening_usage`). `error` says why a
-    trajectory failed.
+    its tokens. A model that is spoken to in messages leaves it empty; `counted` is then what the service counted for
+    each of its messages. `usage` counts the requests of this trajectory alone (see `Group.opening_usage`). `error` says
+    why a trajectory failed.
     """
 
     game: Task
     branch: int = 0
     task: str = ""
     transcript: Transcript = field(default_factory=Transcript)
+    counted: list[Usage] = field(default_factory=list)
     messages: list[Message] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     won: bool = False
@@ -61,6 +63,18 @@ class Trajectory:
     sampling_seconds: float = 0.0
     environment_seconds: float = 0.0
     error: str | None = None
+
+    @property
+    def token_count(self) -> int:
+        """Tokens of the whole conversation; what followed the last message a service may not have counted yet."""
+        if self.counted:
+            return self.counted[-1].prefill + self.counted[-1].sampled
+        return len(self.transcript)
+
+    @property
+    def written_count(self) -> int:
+        """Tokens that the model wrote."""
+        return sum(one.sampled for one in self.counted) if self.counted else self.transcript.written_count
 
     @property
     def failed(self) -> bool:
@@ -94,7 +108,7 @@ class Trajectory:
     def __repr__(self) -> str:
         return (
             f"Trajectory({self.game.game_id}, branch {self.branch}: {self.stop_reason} after {len(self.steps)} steps, "
-            f"{self.invalid_action_count} invalid, {len(self.transcript)} tokens)"
+            f"{self.invalid_action_count} invalid, {self.token_count} tokens)"
         )
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from alfworld_rl.agents import AgentFormat, match_action
 from alfworld_rl.agents.texts import NOTHING_HAPPENS
 from alfworld_rl.rollouts.trajectory import Step, StopReason, Trajectory
-from alfworld_rl.types import Completion, Observation
+from alfworld_rl.types import Completion, Observation, Reply
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ class Episode:
     @property
     def max_tokens(self) -> int:
         """Tokens that the next message may have."""
-        left = self._limits.max_trajectory_tokens - len(self.trajectory.transcript)
+        left = self._limits.max_trajectory_tokens - self.trajectory.token_count
         return min(self._limits.max_assistant_tokens, left)
 
     def act(self, completion: Completion) -> str | None:
@@ -68,7 +68,9 @@ class Episode:
         self._completion = completion
         self._parsed = parsed = self._agent.parse(completion)
         self.trajectory.transcript.write(completion)
-        self.trajectory.messages.append({"role": "assistant", "content": parsed.text})
+        if isinstance(completion, Reply):
+            self.trajectory.counted.append(completion.usage)
+        self.trajectory.messages.append(parsed.message or {"role": "assistant", "content": parsed.text})
         if parsed.cut_off or parsed.action is None:
             return None
         return match_action(parsed.action, self.observation.actions)
@@ -106,7 +108,7 @@ class Episode:
             self._end("won" if after.won else "environment_done")
         elif len(trajectory.steps) >= self._limits.max_episode_steps:
             self._end("max_steps")
-        elif len(trajectory.transcript) + len(answer.tokens) >= self._limits.max_trajectory_tokens:
+        elif trajectory.token_count + len(answer.tokens) >= self._limits.max_trajectory_tokens:
             self._end("token_limit")
         else:
             trajectory.transcript.show(answer.tokens)
