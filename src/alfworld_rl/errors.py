@@ -29,10 +29,16 @@ def installing(extra: str) -> str:
     if checkout() is not None:
         return f"uv sync --inexact --extra {extra}"
     # What the extra consists of, and not its name: that works wherever the package itself came from.
-    packages = " ".join(_requirements(extra))
-    if find_spec("pip"):
-        return f"pip install {packages}"
-    return f"uv pip install --python {shlex.quote(Path(sys.prefix).as_posix())} {packages}"
+    return installing_package(*_requirements(extra))
+
+
+def installing_package(*packages: str) -> str:
+    """The command that puts packages into this environment."""
+    quoted = shlex.join(packages)
+    if checkout() is None and find_spec("pip"):
+        return f"pip install {quoted}"
+    there = "" if checkout() is not None else f"--python {shlex.quote(Path(sys.prefix).as_posix())} "
+    return f"uv pip install {there}{quoted}"
 
 
 def running(command: str) -> str:
