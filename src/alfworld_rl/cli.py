@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import json
 import os
 import sys
 import traceback
@@ -12,17 +13,21 @@ from alfworld_rl.errors import AlfworldRLError, UsageError
 
 
 class Command(NamedTuple):
-    """A command: `config` and `run` name its settings and its function in `module`, imported when it is used."""
+    """A command: `config` and `run` name its settings and its function in `module`, imported when it is used.
+
+    `json`: what its function returns is a JSON object that --json prints.
+    """
 
     help: str
     module: str
     config: str = "CONFIG"
     run: str = "run"
+    json: bool = False
 
 
 COMMANDS: dict[str, Command | dict[str, Command]] = {
     "train": Command("train an agent by reinforcement learning", "train"),
-    "eval": Command("measure how often a model wins", "eval"),
+    "eval": Command("measure how often a model wins", "eval", json=True),
     "analysis": Command("draw and compare results", "analysis"),
     "curves": Command("draw how runs learned", "curves"),
     "report": Command("write a page that shows results or a run, and replays what the agent did", "report"),
@@ -40,6 +45,11 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
 """Every command, and those that have commands of their own."""
 
 HELP_OF_GROUPS = {"games": "list games or make new ones"}
+
+QUIET_HELP = "print nothing for people but errors"
+COMPLETION = "--print-completion"
+COMPLETION_HELP = "print a script by which a shell (bash, zsh, fish, tcsh, powershell) completes commands and flags"
+JSON_HELP = "print the summary as one JSON object on standard output, and what is for people on standard error"
 
 
 def main(argv: Sequence[str] | None = None, *, command: str | None = None) -> int:
@@ -77,44 +87,71 @@ def run_command(arguments: Sequence[str], *, script: str | None = None) -> Any:
     given = vars(parsed)
     command, _ = given.pop("chosen"), given.pop("command")
     given.pop("subcommand", None)
+    quiet, as_json = given.pop("quiet"), given.pop("json", False)
     from alfworld_rl.config import read_flags
+    from alfworld_rl.console import for_people
 
     module = importlib.import_module(f"alfworld_rl.commands.{command.module}")
     config = read_flags(getattr(module, command.config), given, unknown)
-    return getattr(module, command.run)(config)
+    with for_people(quiet=quiet, aside=as_json):
+        done = getattr(module, command.run)(config)
+    if as_json:
+        print(json.dumps(done, ensure_ascii=False))
+    return done
 
 
 def _parser(arguments: Sequence[str], *, script: str | None) -> argparse.ArgumentParser:
-    """A parser that knows every command's name, and the flags of the one that is asked for."""
+    """A parser that knows every command's name, and the flags of the one that is asked for.
+
+    For --print-completion it knows the flags of all, and what they can be set to.
+    """
     parser = argparse.ArgumentParser(
-        prog=None if script is None else script,
+        prog="alfworld-rl" if script is None else script,
         description="Train a language-model agent on text-only ALFWorld by reinforcement learning, and measure it.",
         allow_abbrev=False,
     )
+    completing = any(word.startswith(COMPLETION) for word in arguments)
+    if script is None:
+        # shtab's own action, once it is asked for: it prints the script and ends the program.
+        action = _shtab().add_argument_to(parser, [COMPLETION]) if completing else parser.add_argument(COMPLETION)
+        action.help, action.metavar, action.default = COMPLETION_HELP, "SHELL", argparse.SUPPRESS
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     asked, *more = [word for word in arguments if not word.startswith("-")][:2] or [""]
     prog = None if script is None else os.path.basename(sys.argv[0])
     for name, command in COMMANDS.items():
         if isinstance(command, Command):
-            _add_command(commands, name, command, with_flags=name == asked, prog=prog)
+            _add_command(commands, name, command, with_flags=name == asked, completing=completing, prog=prog)
             continue
         group = commands.add_parser(name, help=HELP_OF_GROUPS[name], allow_abbrev=False)
         within = group.add_subparsers(dest="subcommand", required=True, metavar="COMMAND")
         for second, one in command.items():
-            _add_command(within, second, one, with_flags=name == asked and [second] == more, prog=None)
+            with_flags = name == asked and [second] == more
+            _add_command(within, second, one, with_flags=with_flags, completing=completing, prog=None)
     return parser
 
 
-def _add_command(commands: Any, name: str, command: Command, *, with_flags: bool, prog: str | None) -> None:
-    if not with_flags:
+def _add_command(
+    commands: Any, name: str, command: Command, *, with_flags: bool, completing: bool, prog: str | None
+) -> None:
+    if not with_flags and not completing:
         commands.add_parser(name, help=command.help)
         return
     from alfworld_rl.config import add_flags
 
     config = getattr(importlib.import_module(f"alfworld_rl.commands.{command.module}"), command.config)
     parser = commands.add_parser(name, help=command.help, description=config.__doc__, prog=prog, allow_abbrev=False)
-    add_flags(parser, config)
+    add_flags(parser, config, completing=completing)
+    terminal = parser.add_argument_group(description="What is printed.")
+    terminal.add_argument("--quiet", action="store_true", help=QUIET_HELP)
+    if command.json:
+        terminal.add_argument("--json", action="store_true", help=JSON_HELP)
     parser.set_defaults(chosen=command)
+
+
+def _shtab() -> Any:
+    import shtab
+
+    return shtab
 
 
 def _fail(message: str, code: int, debug: bool) -> int:

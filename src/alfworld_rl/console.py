@@ -1,8 +1,42 @@
 """What a person sees while a command runs: rich on a terminal, plain lines in a file or a pipe."""
 
+import contextlib
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Self
+
+
+@contextlib.contextmanager
+def for_people(*, quiet: bool = False, aside: bool = False) -> Iterator[None]:
+    """Where what people read goes while the block runs: `aside` to standard error, `quiet` nowhere.
+
+    Errors are raised, not printed, and go where they always do; so does what `answer` prints. Within a quiet block
+    all is quiet.
+    """
+    global _answers, _quiet
+    before = _answers, _quiet
+    quiet = quiet or _quiet
+    _answers, _quiet = _answers or sys.stdout, quiet
+    try:
+        with contextlib.ExitStack() as stack:
+            if quiet:
+                nowhere = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))
+                stack.enter_context(contextlib.redirect_stdout(nowhere))
+            elif aside:
+                stack.enter_context(contextlib.redirect_stdout(sys.stderr))
+            yield
+    finally:
+        _answers, _quiet = before
+
+
+_answers: Any = None
+_quiet = False
+
+
+def answer(line: str) -> None:
+    """Print a line that the command was asked for, and that another program may read: `for_people` leaves it be."""
+    print(line, file=_answers or sys.stdout)
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], title: str = "") -> None:
@@ -38,7 +72,7 @@ class Progress:
         self._task: Any = None
 
     def __enter__(self) -> Self:
-        if sys.stderr.isatty():
+        if sys.stderr.isatty() and not _quiet:
             from rich.console import Console
             from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
             from rich.progress import Progress as Bar

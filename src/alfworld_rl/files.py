@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import ntpath
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -111,14 +112,19 @@ def writable(folder: Path) -> str | None:
     return None
 
 
+def portable(name: str) -> bool:
+    """Whether every system can have a file of this name: Windows keeps some (NUL, COM1.txt) and drops a last dot."""
+    return not ntpath.isreserved(name)
+
+
 def fsync(path: Path) -> None:
     """Have a file, or the names in a folder, on the disk when this returns: a rename before that could outlive them.
 
-    Windows gives no handle to a folder; its renames are journalled.
+    Windows gives no handle to a folder, whose renames are journalled, and writes out only what is open for writing.
     """
     if os.name == "nt" and path.is_dir():
         return
-    descriptor = os.open(path, os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

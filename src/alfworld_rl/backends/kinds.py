@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from alfworld_rl.backends.base import Backend
-from alfworld_rl.errors import UsageError, installing
+from alfworld_rl.errors import UsageError, checkout, installing
 from alfworld_rl.registry import Registry
 from alfworld_rl.types import Capabilities
 
@@ -88,9 +88,9 @@ def _installed(name: str) -> BackendKind:
     kind = BACKENDS[name]
     missing = [module for module in kind.modules if find_spec(module) is None]
     if missing:
+        otherwise = "" if checkout() is None else f", or put `--extra {kind.extra}` behind `uv run`"
         raise UsageError(
-            f"--backend {name} needs {', '.join(missing)}; install the extra with "
-            f"`{installing(kind.extra)}`, or put `--extra {kind.extra}` behind `uv run`"
+            f"--backend {name} needs {', '.join(missing)}; install the extra with `{installing(kind.extra)}`{otherwise}"
         )
     return kind
 

@@ -27,7 +27,7 @@ import numpy as np
 from alfworld_rl.backends.base import BackendError, BalanceError, Checkpoint, CheckpointError, SamplingError
 from alfworld_rl.backends.batch import loss_metrics, total_weight, trained_tokens
 from alfworld_rl.backends.kinds import TRIO
-from alfworld_rl.errors import AlfworldRLError, UsageError
+from alfworld_rl.errors import AlfworldRLError, UsageError, running
 from alfworld_rl.types import (
     AdamParams,
     Capabilities,
@@ -52,7 +52,9 @@ NOTICE_S = 20.0  # how long a call may be silent before the person hears whether
 SAMPLE_ATTEMPTS = 4
 FIRST_RESAMPLE_DELAY_S = 1.0
 
-WAYS_ON = "log in with `uv run trio login` (or set PYTRIO_API_KEY), or run on this machine with `--backend local`"
+WAYS_ON = (
+    f"log in with `{running('trio login')}` (or set PYTRIO_API_KEY), or run on this machine with `--backend local`"
+)
 
 
 def _sdk() -> Any:

@@ -11,7 +11,7 @@ from alfworld_rl.backends.kinds import BACKENDS, OpenOptions, check_kind
 from alfworld_rl.commands.common import GAMES_HELP, CommandConfig
 from alfworld_rl.config import Name, option
 from alfworld_rl.config.workspace import alfworld_games, generated_games, home
-from alfworld_rl.errors import UsageError, installing
+from alfworld_rl.errors import UsageError, installing, running
 from alfworld_rl.files import writable
 from alfworld_rl.runs.tracking import swanlab_login
 
@@ -58,8 +58,8 @@ def run(config: DoctorConfig) -> int:
     for name, there in extras.items():
         _line(there, f"extra {name}", "installed" if there else f"not installed: {installing(name)}")
     games = _games(alfworld_games(config.data_root))
-    _line(trio, "PyTRIO", "a key is there" if trio else "not logged in: uv run trio login")
-    _line(swanlab, "SwanLab", "a key is there" if swanlab else "not logged in: uv run swanlab login")
+    _line(trio, "PyTRIO", "a key is there" if trio else f"not logged in: {running('trio login')}")
+    _line(swanlab, "SwanLab", "a key is there" if swanlab else f"not logged in: {running('swanlab login')}")
     problems = [_folder(home() / name) for name in ("runs", "eval_results", "images")]
     folders = not any(problems)
 

@@ -25,6 +25,7 @@ from alfworld_rl.evaluation.evaluate import Failure, evaluate
 from alfworld_rl.evaluation.metrics import intervals_of, metrics_of
 from alfworld_rl.evaluation.output import ResultsOutput, check_output, opened
 from alfworld_rl.evaluation.record import ResultRow
+from alfworld_rl.files import portable
 from alfworld_rl.runs.cost import Cost, CostConfig
 from alfworld_rl.runs.run import OpenBackend
 from alfworld_rl.runs.tracking import TrackingConfig, check_tracking, tracking
@@ -63,7 +64,8 @@ class EvalConfig(CommandConfig):
         if self.output is not None:
             return self.output
         name = self.backend.model if self.model_path is None else self.model_path.partition("://")[2]
-        return home() / "eval_results" / (re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") + ".jsonl")
+        name = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+        return home() / "eval_results" / (f"{name}.jsonl" if portable(name) else f"{name}-results.jsonl")
 
     def conflicts(self) -> list[str]:
         problems = []

@@ -8,6 +8,7 @@ from typing import Literal
 from alfworld_rl.commands.common import GAMES_HELP, CommandConfig
 from alfworld_rl.config import option
 from alfworld_rl.config.workspace import alfworld_games
+from alfworld_rl.console import answer, for_people
 from alfworld_rl.errors import UsageError
 from alfworld_rl.games import SPLITS, TASK_TYPES, discover
 from alfworld_rl.games.generate import generate
@@ -49,9 +50,13 @@ def run_generate(config: GenerateConfig) -> int:
 
 def run_list(config: ListConfig) -> int:
     """With --split: paths on stdout, one a line, for other programs; the counts go to stderr then."""
-    counts_to = sys.stderr if config.split else sys.stdout
+    with for_people(aside=config.split is not None):
+        return _list(config)
+
+
+def _list(config: ListConfig) -> int:
     data_root = alfworld_games(config.data_root)
-    print(f"Games of {data_root}", file=counts_to)
+    print(f"Games of {data_root}")
     found = 0
     refusal: UsageError | None = None
     for split in [config.split] if config.split else SPLITS:
@@ -62,16 +67,16 @@ def run_list(config: ListConfig) -> int:
             continue
         found += len(listing.games)
         types = Counter(game.task_type for game in listing.games)
-        print(f"{split}: {len(listing.games)} games", file=counts_to)
+        print(f"{split}: {len(listing.games)} games")
         for task_type in TASK_TYPES:
-            print(f"  {types[task_type]:6}  {task_type}", file=counts_to)
+            print(f"  {types[task_type]:6}  {task_type}")
         for reason, count in listing.left_out.items():
-            print(f"  {count:6}  left out: {reason}", file=counts_to)
+            print(f"  {count:6}  left out: {reason}")
         for file in listing.broken:
             print(f"  broken: {file}", file=sys.stderr)
         if config.split:
             for game in listing.games:
-                print(game.path)
+                answer(str(game.path))
     if not found and refusal:
         raise refusal
     return 0

@@ -13,7 +13,7 @@ from alfworld_rl.commands.games import GenerateConfig, run_generate
 from alfworld_rl.config import Config, option
 from alfworld_rl.config.workspace import alfworld_games, generated_games, home
 from alfworld_rl.console import seconds
-from alfworld_rl.errors import UsageError
+from alfworld_rl.errors import UsageError, running_with
 from alfworld_rl.games import SPLITS, discover
 from alfworld_rl.runs.folder import RunFolder
 
@@ -107,10 +107,8 @@ def run(config: QuickstartConfig) -> None:
     do("report", report.run, report.ReportConfig, {}, (folder.name,))
 
     print(f"\nTo see what the agent did, turn by turn, open {_from_here(page)} in a browser.")
-    print(
-        f"\nThat took {seconds(time.monotonic() - started)}. These commands did it (behind `uv run --extra local`):\n"
-    )
-    print("\n".join(f"    {command}" for command in ran))
+    print(f"\nThat took {seconds(time.monotonic() - started)}. These commands did it:\n")
+    print("\n".join(f"    {running_with('local', command)}" for command in ran))
 
 
 def _words(name: str, value: object) -> tuple[str, ...]:
@@ -118,12 +116,12 @@ def _words(name: str, value: object) -> tuple[str, ...]:
     if value is True:
         return (f"--{name}",)
     values = value if isinstance(value, tuple) else (value,)
-    return (f"--{name}", *(str(_from_here(one) if isinstance(one, Path) else one) for one in values))
+    return (f"--{name}", *(_from_here(one) if isinstance(one, Path) else str(one) for one in values))
 
 
-def _from_here(path: Path) -> Path:
-    """The path as a person here would type it."""
-    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+def _from_here(path: Path) -> str:
+    """The path as a person here would type it, on any system: Windows knows forward slashes, too."""
+    return (path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path).as_posix()
 
 
 def _there(data_root: Path) -> bool:

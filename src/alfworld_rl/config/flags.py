@@ -15,18 +15,24 @@ from alfworld_rl.errors import UsageError
 _FILE_HELP = "settings from a TOML file (max-steps = 40), or those of a run folder; flags go before them"
 
 
-def add_flags(parser: argparse.ArgumentParser, config: type[Config]) -> None:
+def add_flags(parser: argparse.ArgumentParser, config: type[Config], *, completing: bool = False) -> None:
     """Give `parser` one flag for every setting of `config`, and --config for a file of them.
 
     Values are not read or checked here, since argparse would stop at the first mistake: `read_flags` does it. What is
-    not given is not in the namespace.
+    not given is not in the namespace. A parser for shell completion (`completing`) also knows what can be given.
     """
     parser.usage = "%(prog)s [flags]"
-    parser.add_argument("--config", metavar="FILE", default=argparse.SUPPRESS, help=_FILE_HELP)
+    file = parser.add_argument("--config", metavar="FILE", default=argparse.SUPPRESS, help=_FILE_HELP)
+    if completing:
+        _complete_files(file)
     for title, settings in _groups(config):
         group = parser.add_argument_group(description=title.replace("%", "%%"))
         for setting in settings:
-            _add_flag(group, setting)
+            action = _add_flag(group, setting)
+            if completing and setting.element is Path:
+                _complete_files(action)
+            elif completing and (names := setting.choices or setting.registry):
+                action.choices = tuple(names)
 
 
 def read_flags[C: Config](config: type[C], given: Mapping[str, Any], unknown: Sequence[str] = ()) -> C:
@@ -105,11 +111,11 @@ def _groups(config: type[Config]) -> Iterator[tuple[str, list[Setting]]]:
         yield title, list(group)
 
 
-def _add_flag(group: Any, setting: Setting) -> None:
+def _add_flag(group: Any, setting: Setting) -> Any:
     if setting.positional:
         count: dict[str, Any] = {"nargs": "+"} if setting.many else {}
-        group.add_argument(setting.name, metavar=setting.name.upper(), help=setting.help.replace("%", "%%"), **count)
-        return
+        help = setting.help.replace("%", "%%")
+        return group.add_argument(setting.name, metavar=setting.name.upper(), help=help, **count)
     options: dict[str, Any] = {
         "dest": setting.name,
         "default": argparse.SUPPRESS,
@@ -122,7 +128,13 @@ def _add_flag(group: Any, setting: Setting) -> None:
         options["metavar"] = setting.metavar
         if setting.many:
             options["nargs"] = "+"
-    group.add_argument(*([setting.short] if setting.short else []), setting.flag, **options)
+    return group.add_argument(*([setting.short] if setting.short else []), setting.flag, **options)
+
+
+def _complete_files(action: Any) -> None:
+    import shtab
+
+    action.complete = shtab.FILE
 
 
 def _synopsis(setting: Setting) -> str:

@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+from alfworld_rl.errors import checkout
+
 #: The folder under a data root that holds the splits, as `alfworld-download` makes it.
 RELEASE = "json_2.1.1"
 
@@ -10,11 +12,8 @@ RELEASE = "json_2.1.1"
 def project_root() -> Path:
     """The folder that holds `08-alfworld`: here or above, else this checkout's, else here."""
     here = Path.cwd()
-    checkout = Path(__file__).resolve().parents[3]
-    for folder in (here, *here.parents, checkout):
-        if (folder / "08-alfworld").is_dir():
-            return folder
-    return here
+    above = next((folder for folder in (here, *here.parents) if (folder / "08-alfworld").is_dir()), None)
+    return above or checkout() or here
 
 
 def home() -> Path:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from alfworld_rl.config.workspace import RELEASE
-from alfworld_rl.errors import UsageError
+from alfworld_rl.errors import UsageError, running_with
 from alfworld_rl.games.index import FileStamp, Finding, Index, Stamp
 from alfworld_rl.games.progress import with_progress
 from alfworld_rl.games.task_types import TASK_TYPES
@@ -107,9 +107,10 @@ def _how_to_get_games(data_root: Path) -> str:
     if data_root.name == RELEASE or data_root.parent.name == RELEASE:
         root = data_root.parent if data_root.name == RELEASE else data_root.parent.parent
         return f"The data root is the folder that contains {RELEASE}: pass {root} instead."
-    quoted = shlex.quote(str(data_root))
+    quoted = shlex.quote(data_root.as_posix())
+    download = running_with("alfworld", f"alfworld-download --data-dir {quoted}")
     return (
-        f"Download ALFWorld's games with `uv run --extra alfworld alfworld-download --data-dir {quoted}`, "
+        f"Download ALFWorld's games with `{download}`, "
         f"or make new ones with `alfworld-rl games generate --data-root {quoted} --train 100 --valid-seen 10 "
         f"--valid-unseen 10`."
     )

@@ -160,7 +160,7 @@ def _files(setting: Setting, seed: int, split: str, number: int) -> GameFiles:
 
 @cache
 def _text(name: str) -> str:
-    return (files(__package__) / "data" / name).read_text()
+    return (files(__package__) / "data" / name).read_text("utf-8")
 
 
 def _problem(setting: Setting, trial: str) -> str:
@@ -278,7 +278,7 @@ def _claim(data_root: Path, settings: Mapping[str, int]) -> None:
     note = data_root / RELEASE / "generated.json"
     if note.exists():
         try:
-            earlier = json.loads(note.read_text())
+            earlier = json.loads(note.read_text(encoding="utf-8"))
         except ValueError:
             earlier = None
         if earlier != settings:

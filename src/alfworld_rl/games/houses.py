@@ -104,7 +104,7 @@ class Setting:
 @cache
 def facts() -> Mapping[str, Any]:
     """`data/houses.json`; see `survey.survey` for its fields."""
-    content: Mapping[str, Any] = json.loads((files(__package__) / "data" / "houses.json").read_text())
+    content: Mapping[str, Any] = json.loads((files(__package__) / "data" / "houses.json").read_text("utf-8"))
     return content
 
 

@@ -94,7 +94,7 @@ def _write_whole(place: Path, text: str) -> None:
     place.parent.mkdir(parents=True, exist_ok=True)
     draft = place.with_name(f"{place.name}.{os.getpid()}.{secrets.token_hex(4)}")
     try:
-        draft.write_text(text)
+        draft.write_text(text, encoding="utf-8")
         os.replace(draft, place)
     except BaseException:
         draft.unlink(missing_ok=True)

@@ -7,13 +7,14 @@ from typing import Annotated
 
 from alfworld_rl.config import Check, Config, flag_name, option
 from alfworld_rl.errors import AlfworldRLError, UsageError
+from alfworld_rl.files import portable
 from alfworld_rl.runs.folder import RunFolder
 
 
 def run_name_problem(name: str) -> str | None:
-    if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
-        return None
-    return f"must be letters, digits, '.', '_' and '-' (it names a folder), not {name!r}"
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
+        return f"must be letters, digits, '.', '_' and '-' (it names a folder), not {name!r}"
+    return None if portable(name) else f"cannot be {name!r}: not every system can have a folder of this name"
 
 
 RunName = Annotated[str, Check(run_name_problem)]

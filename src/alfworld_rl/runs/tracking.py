@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from alfworld_rl.config import Config, option
-from alfworld_rl.errors import UsageError, installing, running
+from alfworld_rl.errors import UsageError, installing, installing_package, running
 from alfworld_rl.runs import trackers
 from alfworld_rl.runs.trackers import Experiment, Tracker
 
@@ -68,7 +68,7 @@ def check_tracking(config: TrackingConfig) -> None:
 def _check_swanlab(mode: str) -> None:
     if mode == "local" and find_spec("swanboard") is None:
         raise UsageError(
-            "--swanlab-mode local needs SwanLab's dashboard: `uv pip install 'swanlab[dashboard]'`, "
+            f"--swanlab-mode local needs SwanLab's dashboard: `{installing_package('swanlab[dashboard]')}`, "
             "or choose --swanlab-mode offline"
         )
     # On a terminal SwanLab asks for the key itself.

@@ -107,4 +107,4 @@ if __name__ == "__main__":
         sys.exit(__doc__)
     text = json.dumps(survey(Path(sys.argv[1])), indent=1)
     text = re.sub(r"\n {4,}|\n {3}(?=[\]}])", " ", text)  # a line an entry, so that a change can be read
-    Path(str(files("alfworld_rl.games") / "data" / "houses.json")).write_text(text + "\n")
+    Path(str(files("alfworld_rl.games") / "data" / "houses.json")).write_text(text + "\n", encoding="utf-8")

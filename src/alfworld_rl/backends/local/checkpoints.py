@@ -16,7 +16,7 @@ from pathlib import Path
 from safetensors import SafetensorError
 
 from alfworld_rl.backends.base import BackendError, Checkpoint, CheckpointError
-from alfworld_rl.files import fsync
+from alfworld_rl.files import fsync, portable
 
 SCHEME = "local"
 RECORD = "checkpoint.json"
@@ -48,7 +48,7 @@ class CheckpointStore:
             folder = Path(tempfile.mkdtemp(prefix=f".{checkpoint.name}.", dir=target.parent))
             try:
                 yield folder
-                (folder / RECORD).write_text(json.dumps(asdict(record), indent=2) + "\n")
+                (folder / RECORD).write_text(json.dumps(asdict(record), indent=2) + "\n", encoding="utf-8")
                 folder.chmod(0o755)
                 for path in folder.iterdir():
                     fsync(path)
@@ -83,7 +83,7 @@ class CheckpointStore:
         """The folder and record of a saved checkpoint. Raises CheckpointError when there is none."""
         folder = self._folder(checkpoint)
         try:
-            return folder, Record(**json.loads((folder / RECORD).read_text()))
+            return folder, Record(**json.loads((folder / RECORD).read_text(encoding="utf-8")))
         except FileNotFoundError:
             there = [f"{checkpoint.kind}/{path.name}" for path in sorted(folder.parent.glob("[!.]*"))]
             known = f"that run has {', '.join(there)}" if there else f"nothing of that kind is under {folder.parent}"
@@ -106,9 +106,9 @@ class CheckpointStore:
 
     def _folder(self, checkpoint: Checkpoint) -> Path:
         for part in (checkpoint.run, checkpoint.name):
-            if not _NAME.fullmatch(part):
+            if not _NAME.fullmatch(part) or not portable(part):
                 raise CheckpointError(
                     f"{part!r} cannot name a run or a checkpoint; use letters, digits, '.', '_' and '-', "
-                    "a letter or digit first"
+                    "a letter or digit first, and no name that a system keeps for itself"
                 )
         return self.runs_dir / checkpoint.run / checkpoint.kind / checkpoint.name
