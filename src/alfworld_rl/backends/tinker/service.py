@@ -245,6 +245,10 @@ class Service:
                 f"the server has no room for one more model ({said}): wait five minutes for those of ended programs "
                 "to go, or start it with a larger max_lora_adapters"
             )
+        if "already exists" in said:
+            return BackendError(
+                f"the server at {url} failed at {doing} ({said}): go on from the last saved state with --resume"
+            )
         if status == 404 or "Checkpoint" in said:
             return CheckpointError(f"the server at {url} refused {doing} ({said}): use a URI that a run printed")
         if isinstance(error, self.sdk.APIConnectionError):

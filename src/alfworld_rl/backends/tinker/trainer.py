@@ -1,5 +1,6 @@
 """Training through the Tinker API."""
 
+import contextlib
 import logging
 import math
 import re
@@ -184,12 +185,11 @@ class TinkerTrainer:
 
     def _remove_temporary(self) -> None:
         """Weights that were saved for the samplers before the newest take room on the server's disk for nothing."""
-        for name in self._service.saved(self.run, "sampler_weights"):
-            if _TEMPORARY.fullmatch(name) and name in self._temporary:
+        with contextlib.suppress(BackendError):  # which is no reason to end a run
+            saved = {name for name in self._service.saved(self.run, "sampler_weights") if _TEMPORARY.fullmatch(name)}
+            for name in saved & self._temporary:
                 self._service.delete(Checkpoint(SCHEME, self.run, "sampler_weights", name))
-        self._temporary = {
-            name for name in self._service.saved(self.run, "sampler_weights") if _TEMPORARY.fullmatch(name)
-        }
+            self._temporary = saved
 
     def save_state(self, name: str) -> str:
         """See `base.Trainer`. A name that this model has used already gets a number: the server takes each but once."""
