@@ -2,8 +2,8 @@
 
     uv run --group dev python docs/errors.py [--missing]
 
-A message counts as being on the page where five words of it in a row are. The page is written by hand: what to do is more
-than a message can say.
+A message counts as being on the page where five words of it in a row are. The page is written by hand: what to do is
+more than a message can say.
 """
 
 import ast
