@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-UV = shutil.which("uv")
+UV = os.environ.get("UV") or shutil.which("uv")  # `uv run` tells where it is
 MEGABYTES = 20
 
 
@@ -26,6 +26,8 @@ def uv(*words: str | Path, cwd: Path) -> None:
     assert UV is not None
     command = [UV, *(str(word) for word in words)]
     env = {name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "UV_OFFLINE")}
+    # Where uv is pyenv's, the folder of the test does not say of which Python.
+    env.setdefault("PYENV_VERSION", (ROOT / ".python-version").read_text().strip())
     if os.stat(Path(UV).anchor).st_dev != os.stat(cwd).st_dev:
         env["UV_LINK_MODE"] = "symlink"  # gigabytes of PyTorch would be copied
     if subprocess.run(command, capture_output=True, env={**env, "UV_OFFLINE": "1"}, cwd=cwd).returncode:
@@ -69,7 +71,7 @@ def test_the_quick_start_runs_in_an_empty_folder_without_the_repository(wheel: P
     assert {path for path in package.rglob("*") if "__pycache__" not in path.parts} == before
     # Its closing words are commands that work as they stand.
     commands = [line.strip() for line in told.rpartition("These commands did it")[2].splitlines()[1:] if line.strip()]
-    assert {command.split()[1] for command in commands} == {"games", "eval", "train", "analysis"}
+    assert {command.split()[1] for command in commands} == {"games", "eval", "train", "analysis", "report"}
     run(*shlex.split(commands[-1]), env=env, cwd=folder)
 
     told = run("alfworld-rl", "doctor", env=env, cwd=folder)

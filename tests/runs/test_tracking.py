@@ -100,8 +100,8 @@ def test_what_contradicts_itself_is_refused() -> None:
     with pytest.raises(UsageError, match="--track none"):
         TrackingConfig(track=("none", "wandb"))
     with pytest.raises(UsageError, match="it is disabled now"):
-        check_tracking(TrackingConfig(track=("swanlab",), swanlab_mode="disabled"))
-    check_tracking(TrackingConfig(swanlab_mode="disabled"))
+        check_tracking(TrackingConfig(track=("swanlab",), swanlab_mode="disabled"), asked={"track"})
+    check_tracking(TrackingConfig(track=("swanlab",), swanlab_mode="disabled"))
 
 
 def test_online_without_a_key_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,7 +94,7 @@ def run(config: EvalConfig, *, open_backend: OpenBackend = open_backend) -> Mapp
         )
     model = config.backend.model
     cost = Cost.of_model(config.cost, config.backend.capabilities, model)
-    check_tracking(config.track)
+    check_tracking(config.track, config.given)
     family = config.episode.family()
     tasks = [task for split in config.splits for task in spread(split_tasks(family, split), config.limit_per_split)]
     # Reading every game now finds a broken one before the model is asked anything, and tells later what was played.

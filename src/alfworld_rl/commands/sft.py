@@ -123,12 +123,12 @@ def run(config: SftConfig, *, open_backend: OpenBackend = open_backend) -> RunFo
     Raises UsageError before anything slow or paid where the command cannot be, AlfworldRLError where the run fails,
     KeyboardInterrupt after a run that a signal ended; everything is saved then.
     """
-    runs, resume, folder = home() / "runs", config.run.resume, None
+    runs, resume, folder, asked = home() / "runs", config.run.resume, None, config.given
     if resume is not None:
         folder, config = resumed(runs, "sft", config, resume)
     cost = Cost.of_model(config.cost, config.backend.capabilities, config.backend.model)
     if not config.dry_run:
-        check_tracking(config.track)
+        check_tracking(config.track, asked)
     games, held_out = _games(config)
     plays = list(_recorded_plays(config.demonstrations, games))
     if config.dry_run:

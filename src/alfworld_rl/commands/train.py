@@ -78,14 +78,14 @@ def run(config: TrainConfig, *, open_backend: OpenBackend = open_backend) -> Run
     What can be refused is refused in this order: settings, games, the run folder, the backend; nothing slow or paid
     happens before. Raises KeyboardInterrupt after a run that a signal ended; everything is saved then.
     """
-    runs, resume, folder = home() / "runs", config.run.resume, None
+    runs, resume, folder, asked = home() / "runs", config.run.resume, None, config.given
     if resume is not None:
         folder, config = resumed(runs, "train", config, resume, _may_grow)
     else:
         config = config.with_defaults(BACKENDS[config.backend.backend].training_presets(config.backend.base_model))
     cost = Cost.of_model(config.cost, config.backend.capabilities, config.backend.model)
     if not config.dry_run:
-        check_tracking(config.track)
+        check_tracking(config.track, asked)
     family = config.episode.family()
     tasks, held_out = _training_tasks(config, family)
     if config.dry_run:

@@ -3,7 +3,7 @@
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
@@ -49,9 +49,12 @@ _OPEN: Mapping[str, Callable[[TrackingConfig, Experiment], contextlib.AbstractCo
 }
 
 
-def check_tracking(config: TrackingConfig) -> None:
-    """Refuse what could only fail later, before anything slow or paid. Raises UsageError."""
-    if "swanlab" in config.track and "track" in config.given and "swanlab" not in config.trackers:
+def check_tracking(config: TrackingConfig, asked: Set[str] = frozenset()) -> None:
+    """Refuse what could only fail later, before anything slow or paid. Raises UsageError.
+
+    `asked` names the settings that this very command gave, as against those of a run that goes on.
+    """
+    if "swanlab" in config.track and "track" in asked and "swanlab" not in config.trackers:
         raise UsageError("--track swanlab needs --swanlab-mode online, offline or local: it is disabled now")
     for name in ("tensorboard", "wandb"):
         if name in config.trackers and find_spec(name) is None:
